@@ -1,0 +1,1 @@
+"""The schema of the Postgres database, migration by migration."""

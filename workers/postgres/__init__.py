@@ -1,0 +1,1 @@
+"""Postgres: the only owner of database connections."""

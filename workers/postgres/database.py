@@ -1,0 +1,103 @@
+"""A bounded pool of connections whose transactions cannot stay open or wait for long.
+
+Every connection carries `idle_in_transaction_session_timeout` and `lock_timeout`, so that a process that stops in
+the middle of a transaction holds its locks for seconds only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+Connection = asyncpg.pool.PoolConnectionProxy
+Row = asyncpg.Record
+
+
+def _milliseconds(value: timedelta) -> str:
+    return str(int(value / timedelta(milliseconds=1)))
+
+
+class Database:
+    """Owns one pool; `close()` ends it. Give it to rooms, never a connection."""
+
+    def __init__(self, pool: asyncpg.Pool, acquire_timeout: timedelta) -> None:
+        self._pool = pool
+        self._acquire_seconds = acquire_timeout.total_seconds()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        min_size: int = 1,
+        max_size: int = 8,
+        application_name: str = "parley",
+        lock_timeout: timedelta = timedelta(seconds=5),
+        idle_in_transaction_timeout: timedelta = timedelta(seconds=5),
+        statement_timeout: timedelta = timedelta(seconds=30),
+        acquire_timeout: timedelta = timedelta(seconds=10),
+    ) -> Database:
+        """Connect; raises asyncpg errors or OSError where the server cannot be reached."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=min_size,
+            max_size=max_size,
+            timeout=10,
+            command_timeout=statement_timeout.total_seconds() + 5,
+            max_inactive_connection_lifetime=300,
+            server_settings={
+                "application_name": application_name,
+                "lock_timeout": _milliseconds(lock_timeout),
+                "idle_in_transaction_session_timeout": _milliseconds(idle_in_transaction_timeout),
+                "statement_timeout": _milliseconds(statement_timeout),
+                "timezone": "UTC",
+                "jit": "off",
+            },
+        )
+        return cls(pool, acquire_timeout)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """A connection outside any transaction; raises TimeoutError where none comes free in time."""
+        async with self._pool.acquire(timeout=self._acquire_seconds) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """One short transaction: commits at the end, rolls back on any exception."""
+        async with self._pool.acquire(timeout=self._acquire_seconds) as connection, connection.transaction():
+            yield connection
+
+    async def fetch(self, statement: str, *arguments: Any) -> Sequence[Row]:
+        async with self.acquire() as connection:
+            return await connection.fetch(statement, *arguments)
+
+    async def fetchrow(self, statement: str, *arguments: Any) -> Row | None:
+        async with self.acquire() as connection:
+            return await connection.fetchrow(statement, *arguments)
+
+    async def execute(self, statement: str, *arguments: Any) -> str:
+        async with self.acquire() as connection:
+            return await connection.execute(statement, *arguments)
+
+    @property
+    def size(self) -> int:
+        """Connections that are open now."""
+        return self._pool.get_size()
+
+    @property
+    def in_use(self) -> int:
+        """Connections that are handed out now."""
+        return self._pool.get_size() - self._pool.get_idle_size()
+
+    async def close(self, within: timedelta = timedelta(seconds=10)) -> None:
+        """Close when the connections have come back, or break them off after `within`."""
+        try:
+            await asyncio.wait_for(self._pool.close(), within.total_seconds())
+        except TimeoutError:
+            self._pool.terminate()
