@@ -1,0 +1,146 @@
+"""Delivery: the command on `channel.deliveries`, the states of a send and who may move them, the reply's key.
+
+PENDING -> SENDING -> SENT | FAILED | UNCERTAIN, or back to PENDING when certainly not sent; UNCERTAIN ->
+SENT | PENDING | FAILED | UNKNOWN by the reconciler. A crash in SENDING leaves UNCERTAIN. SENT is never
+left. The command is a wake-up: the truth about a delivery is its row, and a lost or forged command changes
+nothing.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Self
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas import jsonio
+from schemas.errors import Rejected
+from schemas.identity import Id
+from schemas.reason import Reason
+
+DELIVERY_TYPE: Final = "parley.delivery.v1"
+MAX_COMMAND_BYTES: Final = 8 * 1024
+
+
+class DeliveryState(StrEnum):
+    """Where a send stands."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    FAILED = "failed"
+    UNCERTAIN = "uncertain"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_final(self) -> bool:
+        """True where only an operator, or a late receipt, moves it again."""
+        return self in (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.UNKNOWN)
+
+
+class Mover(StrEnum):
+    """Who moves a delivery."""
+
+    SENDER = "sender"
+    RECONCILER = "reconciler"
+    RECEIPT = "receipt"
+    CANCEL = "cancel"
+    OPERATOR = "operator"
+
+
+_P, _S, _OK = DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.SENT
+_F, _UC, _UK = DeliveryState.FAILED, DeliveryState.UNCERTAIN, DeliveryState.UNKNOWN
+
+LEGAL_MOVES: Final[dict[Mover, frozenset[tuple[DeliveryState, DeliveryState]]]] = {
+    Mover.SENDER: frozenset({(_P, _S), (_P, _F), (_S, _OK), (_S, _P), (_S, _F), (_S, _UC)}),
+    Mover.RECONCILER: frozenset(
+        {(_P, _S), (_P, _F), (_S, _UC), (_UC, _OK), (_UC, _P), (_UC, _F), (_UC, _UK)}
+    ),
+    Mover.RECEIPT: frozenset({(_UC, _OK), (_UK, _OK)}),
+    Mover.CANCEL: frozenset({(_P, _F), (_UC, _UK)}),
+    Mover.OPERATOR: frozenset(
+        {(_F, _P), (_UK, _P), (_UC, _OK), (_UK, _OK), (_F, _OK), (_P, _F), (_UC, _F), (_UK, _F)}
+    ),
+}
+
+
+def may_move(mover: Mover, old: DeliveryState, new: DeliveryState) -> bool:
+    """Whether `mover` may take a delivery from `old` to `new`."""
+    return (old, new) in LEGAL_MOVES[mover]
+
+
+class InvalidCommand(Rejected):
+    """The value is not a delivery command; `field` is the first wrong one."""
+
+    reason = Reason.INVALID_EVENT
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+
+
+class DeliveryCommand(BaseModel):
+    """Send this delivery, if its row still says so; version 1."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", title=DELIVERY_TYPE)
+
+    version: Annotated[int, Field(strict=True, ge=1, le=1)] = 1
+    delivery_id: UUID
+    address_id: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+    channel: Id
+    account: Id
+    traceparent: Annotated[str, Field(max_length=64)] | None = None
+
+    @property
+    def record_key(self) -> bytes:
+        """The Kafka key: the address id in decimal, so that one address stays on one partition."""
+        return b"%d" % self.address_id
+
+    def encode(self) -> bytes:
+        """The record value."""
+        return jsonio.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """The command in a record value. Raises InvalidJson or InvalidCommand only."""
+        document = jsonio.loads(value[: MAX_COMMAND_BYTES + 1])
+        if not isinstance(document, dict):
+            raise InvalidCommand("", "is not a JSON object")
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise InvalidCommand(".".join(map(str, first["loc"])), first["msg"]) from None
+
+
+_REPLY_KEY = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})(?::(0|[1-9][0-9]{0,8}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyKey:
+    """The idempotency key of a reply: which run, which step, which call in it, and which chunk of a split
+    one.
+    """
+
+    run: UUID
+    step: int
+    call: int
+    chunk: int | None = None
+
+    def __str__(self) -> str:
+        whole = f"{self.run}:{self.step}:{self.call}"
+        return whole if self.chunk is None else f"{whole}:{self.chunk}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ReplyKey | None":
+        """The key in its text form, or None when it is not one."""
+        match = _REPLY_KEY.fullmatch(text)
+        if match is None:
+            return None
+        run, step, call, chunk = match.groups()
+        return cls(UUID(run), int(step), int(call), None if chunk is None else int(chunk))

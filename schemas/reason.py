@@ -1,0 +1,32 @@
+"""Why a record was refused: the closed list that dead letters, metrics and logs share."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A reason code; `replayable` says whether an operator may send the record in again."""
+
+    TOO_LARGE = "too_large"
+    UNDECODABLE = "undecodable"
+    INVALID_JSON = "invalid_json"
+    UNAUTHENTICATED = "unauthenticated"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    INVALID_EVENT = "invalid_event"
+    ENVELOPE_MISMATCH = "envelope_mismatch"
+    TOO_OLD = "too_old"
+    TOO_NEW = "too_new"
+    UNKNOWN_KIND = "unknown_kind"
+    PAYLOAD_MISMATCH = "payload_mismatch"
+    POLICY_UNAVAILABLE = "policy_unavailable"
+    REFUSED_BY_STORE = "refused_by_store"
+    DELIVERY_FAILED = "delivery_failed"
+
+    @property
+    def replayable(self) -> bool:
+        """False where the value itself was never proven, or is not kept."""
+        return self not in _NOT_REPLAYABLE
+
+
+_NOT_REPLAYABLE = frozenset(
+    {Reason.TOO_LARGE, Reason.UNDECODABLE, Reason.INVALID_JSON, Reason.UNAUTHENTICATED}
+)
