@@ -1,0 +1,1 @@
+"""The contracts that adapters, workers and clients share; imports nothing of the workers."""

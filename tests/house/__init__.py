@@ -1,0 +1,1 @@
+"""Tests of the house itself: its rules matrix, its broker, its database, its gates."""
