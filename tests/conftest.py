@@ -1,0 +1,8 @@
+"""What every test can ask for: the rules matrix, a real broker, a real database."""
+
+pytest_plugins = [
+    "pytester",
+    "tests.support.rules",
+    "tests.support.kafka.fixtures",
+    "tests.support.postgres_fixture",
+]
