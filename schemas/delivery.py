@@ -15,9 +15,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas import jsonio
-from schemas.errors import Rejected
 from schemas.identity import Id
-from schemas.reason import Reason
+from schemas.reason import Reason, RefusedRecord
 
 DELIVERY_TYPE: Final = "parley.delivery.v1"
 MAX_COMMAND_BYTES: Final = 8 * 1024
@@ -70,7 +69,7 @@ def may_move(mover: Mover, old: DeliveryState, new: DeliveryState) -> bool:
     return (old, new) in LEGAL_MOVES[mover]
 
 
-class InvalidCommand(Rejected):
+class InvalidCommand(RefusedRecord):
     """The value is not a delivery command; `field` is the first wrong one."""
 
     reason = Reason.INVALID_EVENT
@@ -106,8 +105,6 @@ class DeliveryCommand(BaseModel):
     def decode(cls, value: bytes) -> Self:
         """The command in a record value. Raises InvalidJson or InvalidCommand only."""
         document = jsonio.loads(value[: MAX_COMMAND_BYTES + 1])
-        if not isinstance(document, dict):
-            raise InvalidCommand("", "is not a JSON object")
         try:
             return cls.model_validate(document)
         except ValidationError as error:

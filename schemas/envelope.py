@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from schemas.errors import Rejected
-from schemas.event import EVENT_TYPE, Event
+from schemas.event import EVENT_TYPE, MAX_EVENT_BYTES, Event, TooLarge
 from schemas.identity import escape
-from schemas.reason import Reason
+from schemas.reason import Reason, RefusedRecord
 from schemas.signing import SigningKey, sign
 
 SPEC_VERSION: Final = "1.0"
@@ -39,7 +38,7 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON_TYPE = re.compile(rb"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.IGNORECASE)
 
 
-class EnvelopeMismatch(Rejected):
+class EnvelopeMismatch(RefusedRecord):
     """A header or the record key is missing, repeated, or disagrees with the signed value; `field` names
     it.
     """
@@ -65,6 +64,7 @@ class Envelope:
     webhook_id: bytes | None = None
     webhook_timestamp: bytes | None = None
     webhook_signature: bytes | None = None
+    repeated: str | None = None
 
     @property
     def trace(self) -> str | None:
@@ -118,29 +118,35 @@ def to_headers(
 def seal(
     event: Event, keys: Sequence[SigningKey], now: datetime, traceparent: str | None = None
 ) -> SealedEvent:
-    """`event` encoded, signed by every one of `keys` at `now`, and wrapped for Kafka."""
+    """`event` encoded, signed by every one of `keys` at `now`, and wrapped for Kafka. Raises TooLarge."""
     value, timestamp = event.encode(), int(now.timestamp())
+    if len(value) > MAX_EVENT_BYTES:
+        raise TooLarge(len(value))
     signature = sign(keys, webhook_id(event.event_id), timestamp, value)
     return SealedEvent(event.record_key, value, to_headers(event, timestamp, signature, traceparent))
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Envelope:
-    """The known headers of a record. Raises EnvelopeMismatch for one that comes twice."""
+    """The known headers of a record; one that comes twice is absent, and `repeated` names it."""
     found: dict[str, bytes | None] = {}
+    repeated = None
     for name, content in headers or ():
         known = _NAMES.get(name)
         if known is None:
             continue
         if known in found:
-            raise EnvelopeMismatch(name)
+            content = None
+            repeated = repeated if name == "traceparent" else name
         found[known] = content
-    return Envelope(**found)
+    return Envelope(**found, repeated=repeated)
 
 
 def check_envelope(envelope: Envelope, key: bytes | None, event: Event, version: int = 1) -> None:
     """Raise EnvelopeMismatch unless headers and `key` say what `event` says; `version` is the one in its
     value.
     """
+    if envelope.repeated is not None:
+        raise EnvelopeMismatch(envelope.repeated)
     expected = (
         ("ce_specversion", envelope.specversion, SPEC_VERSION),
         ("ce_id", envelope.id, event.event_id),

@@ -26,9 +26,8 @@ from pydantic import (
 )
 
 from schemas import jsonio
-from schemas.errors import Rejected
 from schemas.identity import Id, Principal, escape, record_key
-from schemas.reason import Reason
+from schemas.reason import Reason, RefusedRecord
 from schemas.text import clean
 from schemas.upcast import CURRENT_VERSION, upcast
 
@@ -39,7 +38,7 @@ MAX_CLAIMS: Final = 64
 PAYLOAD_HASH_VERSION: Final = 1
 
 
-class InvalidEvent(Rejected):
+class InvalidEvent(RefusedRecord):
     """The value is JSON, and not an event: `field` is the first wrong one, `problem` never quotes its
     content.
     """
@@ -52,7 +51,17 @@ class InvalidEvent(Rejected):
         self.problem = problem
 
 
-class UnsupportedVersion(Rejected):
+class TooLarge(RefusedRecord):
+    """The value is longer than `MAX_EVENT_BYTES`: 413 at an adapter."""
+
+    reason = Reason.TOO_LARGE
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(size_bytes)
+        self.size_bytes = size_bytes
+
+
+class UnsupportedVersion(RefusedRecord):
     """The value says a major version that this reader does not know."""
 
     reason = Reason.UNSUPPORTED_VERSION
@@ -78,6 +87,14 @@ def _bounded_claims(principal: Principal) -> Principal:
     if len(principal.claims) > MAX_CLAIMS:
         raise ValueError(f"must hold at most {MAX_CLAIMS} claims")
     return principal
+
+
+def _base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("must be base64") from None
+    return text
 
 
 Text = Annotated[str, BeforeValidator(lambda value: clean(value) if isinstance(value, str) else value)]
@@ -122,7 +139,7 @@ class Event(BaseModel):
     reply_address: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=4096)] | None = None
     occurred_at: Moment
     payload: Any = None
-    payload_base64: str | None = None
+    payload_base64: Annotated[str, AfterValidator(_base64)] | None = None
 
     _raw: bytes = PrivateAttr(default=b"")
 
@@ -146,15 +163,8 @@ class Event(BaseModel):
         return record_key(self.channel, self.account, self.chat, self.thread)
 
     def original_bytes(self) -> bytes | None:
-        """What the platform posted, byte for byte, when the adapter kept it; raises InvalidEvent if it is not
-        base64.
-        """
-        if self.payload_base64 is None:
-            return None
-        try:
-            return base64.b64decode(self.payload_base64, validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidEvent("payload_base64", "is not base64") from None
+        """What the platform posted, byte for byte, when the adapter kept it."""
+        return None if self.payload_base64 is None else base64.b64decode(self.payload_base64)
 
     def payload_hash(self) -> tuple[int, bytes]:
         """Version and SHA-256 of what the event says, to tell a redelivery from another payload under one id.
@@ -203,10 +213,10 @@ def decode_event(value: bytes) -> Event:
 
 
 def decode_document(value: bytes) -> dict[str, Any]:
-    """The JSON object in `value`, unproven and unvalidated. Raises InvalidJson or InvalidEvent."""
+    """The JSON object in `value`, unproven and unvalidated. Raises InvalidJson."""
     document = jsonio.loads(value)
     if not isinstance(document, dict):
-        raise InvalidEvent("", "is not a JSON object")
+        raise jsonio.InvalidJson("not an object")
     return document
 
 

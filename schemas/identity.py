@@ -14,8 +14,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import StringConstraints
 
-from schemas.errors import Rejected
-from schemas.reason import Reason
+from schemas.reason import Reason, RefusedRecord
 from schemas.text import clean
 
 DIRECT: Final = "direct"
@@ -28,7 +27,7 @@ Id = Annotated[
 ClaimText = Annotated[str, StringConstraints(strict=True, max_length=1024)]
 
 
-class InvalidRecordKey(Rejected):
+class InvalidRecordKey(RefusedRecord):
     """Not four canonical percent-escaped parts joined with `|`."""
 
     reason = Reason.ENVELOPE_MISMATCH

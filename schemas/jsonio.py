@@ -14,8 +14,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from schemas.errors import Rejected
-from schemas.reason import Reason
+from schemas.reason import Reason, RefusedRecord
 from schemas.text import clean_tree
 
 MAX_DEPTH: Final = 64
@@ -23,7 +22,7 @@ MAX_DEPTH: Final = 64
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-class InvalidJson(Rejected):
+class InvalidJson(RefusedRecord):
     """Not a JSON text by the rules of this module; `problem` never quotes the input."""
 
     reason = Reason.INVALID_JSON

@@ -1,6 +1,11 @@
 """Why a record was refused: the closed list that dead letters, metrics and logs share."""
 
 from enum import StrEnum
+from typing import ClassVar, Final
+
+from schemas.errors import Rejected
+
+MAX_DETAIL_CHARACTERS: Final = 200
 
 
 class Reason(StrEnum):
@@ -23,10 +28,23 @@ class Reason(StrEnum):
 
     @property
     def replayable(self) -> bool:
-        """False where the value itself was never proven, or is not kept."""
+        """False where the value was never proven to come from its channel, or is not kept."""
         return self not in _NOT_REPLAYABLE
 
 
 _NOT_REPLAYABLE = frozenset(
     {Reason.TOO_LARGE, Reason.UNDECODABLE, Reason.INVALID_JSON, Reason.UNAUTHENTICATED}
 )
+
+
+class RefusedRecord(Rejected):
+    """A record that is wrong for good; every leaf names its `reason`."""
+
+    reason: ClassVar[Reason]
+
+    @property
+    def detail(self) -> str:
+        """What was wrong, in at most MAX_DETAIL_CHARACTERS; holds names of fields and channels, never a
+        secret.
+        """
+        return ": ".join(str(part) for part in self.args if part != "")[:MAX_DETAIL_CHARACTERS]

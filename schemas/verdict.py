@@ -3,7 +3,7 @@ time.
 
 Order: size, JSON, the channel that the value names, the signature by one of that channel's keys, version
 and fields, envelope, age. Until the signature holds, the value only chooses which keys to try. Every
-refusal is a `Rejected` with a `reason` from the closed list; nothing else is ever raised, whatever the
+refusal is a `RefusedRecord` with a `reason` from the closed list; nothing else is ever raised, whatever the
 record holds.
 """
 
@@ -13,9 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from schemas.envelope import Envelope, check_envelope, read_headers
-from schemas.errors import Rejected
-from schemas.event import MAX_EVENT_BYTES, Event, decode_document, event_of
-from schemas.reason import Reason
+from schemas.event import MAX_EVENT_BYTES, Event, TooLarge, decode_document, event_of
+from schemas.reason import Reason, RefusedRecord
 from schemas.signing import VerifyKey, signed_at, verify
 
 MAX_CLOCK_AHEAD: Final = timedelta(minutes=15)
@@ -25,23 +24,13 @@ KeyRegistry = Callable[[str], Sequence[VerifyKey] | None]
 """The keys of a channel by its name; None or nothing for a channel that is not registered."""
 
 
-class Undecodable(Rejected):
+class Undecodable(RefusedRecord):
     """The record has no value."""
 
     reason = Reason.UNDECODABLE
 
 
-class TooLarge(Rejected):
-    """The value is longer than `MAX_EVENT_BYTES`."""
-
-    reason = Reason.TOO_LARGE
-
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__(size_bytes)
-        self.size_bytes = size_bytes
-
-
-class Unauthenticated(Rejected):
+class Unauthenticated(RefusedRecord):
     """No registered key of the named channel and account made this signature; `channel` is unproven."""
 
     reason = Reason.UNAUTHENTICATED
@@ -51,7 +40,7 @@ class Unauthenticated(Rejected):
         self.channel = channel
 
 
-class TooOld(Rejected):
+class TooOld(RefusedRecord):
     """Signed longer ago than the event age limit."""
 
     reason = Reason.TOO_OLD
@@ -61,7 +50,7 @@ class TooOld(Rejected):
         self.age = age
 
 
-class TooNew(Rejected):
+class TooNew(RefusedRecord):
     """Signed further in the future than `MAX_CLOCK_AHEAD`."""
 
     reason = Reason.TOO_NEW
@@ -91,7 +80,7 @@ def verify_record(
     now: datetime,
     max_age: timedelta,
 ) -> VerifiedEvent:
-    """The proven event of a record, or one Rejected leaf with its `reason`."""
+    """The proven event of a record, or one RefusedRecord leaf with its `reason`."""
     if not value:
         raise Undecodable
     if len(value) > MAX_EVENT_BYTES:
