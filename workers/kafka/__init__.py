@@ -1,0 +1,23 @@
+"""The only owner of faust and aiokafka: what comes from Kafka is raw bytes, what goes to it is acknowledged."""
+
+from workers.kafka.consumer import Batch, RecordConsumer
+from workers.kafka.errors import BrokerAway, BrokerLoginFailed, ConsumerDied, RecordTooLarge, TopicForbidden, TopicMissing
+from workers.kafka.logs import bound_client_logs
+from workers.kafka.producer import RecordProducer
+from workers.kafka.record import Record
+from workers.kafka.settings import KafkaSettings
+
+__all__ = [
+    "Batch",
+    "BrokerAway",
+    "BrokerLoginFailed",
+    "ConsumerDied",
+    "KafkaSettings",
+    "Record",
+    "RecordConsumer",
+    "RecordProducer",
+    "RecordTooLarge",
+    "TopicForbidden",
+    "TopicMissing",
+    "bound_client_logs",
+]

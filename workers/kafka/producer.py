@@ -1,0 +1,173 @@
+"""A record is sent once it is acknowledged by the in-sync replicas; until then it counts against a bound in bytes.
+
+Idempotent within one life of the producer; across a crash the caller sends again and the reader recognizes repeats.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
+
+from workers.kafka.broker import wait_for_topics
+from workers.kafka.errors import BrokerAway, RecordTooLarge, TopicForbidden
+from workers.kafka.record import Headers, payload_bytes
+from workers.kafka.settings import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 5.0
+_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+_FORBIDDEN = (TopicAuthorizationFailedError, ClusterAuthorizationFailedError)
+Outgoing = tuple[bytes | None, bytes | None, Headers]
+
+
+class RecordProducer:
+    """One aiokafka producer; start it once, share it freely within the loop."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._producer: AIOKafkaProducer | None = None
+        self._stopping = asyncio.Event()
+        self._room = _ByteRoom(settings.pending_bytes)
+
+    async def start(self, *topics: str) -> None:
+        """Wait for a broker that knows `topics`; returns un-started when `stop()` comes first.
+
+        Raises BrokerLoginFailed, TopicMissing, TopicForbidden.
+        """
+        while self._producer is None and await wait_for_topics(self._settings, topics, self._stopping):
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._settings.servers,
+                client_id="parley",
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=int(self._settings.linger.total_seconds() * 1000),
+                max_request_size=self._settings.record_bytes,
+                request_timeout_ms=int(self._settings.request_timeout.total_seconds() * 1000),
+                **self._settings.client_options(),
+            )
+            try:
+                await producer.start()
+            except (KafkaError, TimeoutError, OSError) as error:
+                log.warning("Kafka went away while the producer started: %s", error)
+                await producer.stop()
+                continue
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+
+    async def __aenter__(self) -> "RecordProducer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> None:
+        """Returns once the broker has acknowledged; waits for room before it sends.
+
+        Raises BrokerAway (the record may have been written), RecordTooLarge, TopicForbidden.
+        """
+        await self.send_many(topic, [(key, value, headers or [])])
+
+    async def send_many(self, topic: str, records: Iterable[Outgoing]) -> None:
+        """Send all and wait for all; order is kept within a partition. Raises as `send` does, for the first failure.
+
+        After a failure any of the others may have been written.
+        """
+        if self._producer is None:
+            raise BrokerAway(self._settings.bootstrap, "the producer is not started")
+        sent = [await self._enqueue(topic, key, value, headers) for key, value, headers in records]
+        for result in await asyncio.gather(*sent, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise self._translated(topic, result)
+
+    async def stop(self) -> None:
+        """Flush what is pending and close; gives up after seconds with the broker away."""
+        self._stopping.set()
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+        except (TimeoutError, KafkaError) as error:
+            log.warning("the producer was closed with records pending: %s", type(error).__name__)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes handed to the client and not yet acknowledged."""
+        return self._room.taken
+
+    async def _enqueue(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> "asyncio.Future[Any]":
+        size = payload_bytes(key, value, headers)
+        if size > self._settings.record_bytes:
+            raise RecordTooLarge(topic, size)
+        await self._room.take(size)
+        try:
+            assert self._producer is not None
+            future: asyncio.Future[Any] = await self._producer.send(topic, value, key=key, headers=headers)
+        except BaseException as error:
+            self._room.give(size)
+            raise self._translated(topic, error) from error
+        future.add_done_callback(lambda _: self._room.give(size))
+        return future
+
+    def _translated(self, topic: str, error: BaseException) -> BaseException:
+        if isinstance(error, _TOO_LARGE):
+            return RecordTooLarge(topic, self._settings.record_bytes)
+        if isinstance(error, _FORBIDDEN):
+            return TopicForbidden(topic, "not allowed to write it")
+        if isinstance(error, (KafkaError, TimeoutError, OSError)):
+            return BrokerAway(self._settings.bootstrap, f"{type(error).__name__}: {error}")
+        return error
+
+
+class _ByteRoom:
+    """Bytes that may be pending at once, given out in the order of asking; a larger demand waits for an empty room."""
+
+    def __init__(self, limit: int) -> None:
+        self.taken = 0
+        self._limit = limit
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int) -> None:
+        if not self._waiting and (self.taken == 0 or self.taken + size <= self._limit):
+            self.taken += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(size)
+            raise
+
+    def give(self, size: int) -> None:
+        self.taken -= size
+        while self._waiting:
+            wanted, turn = self._waiting[0]
+            if turn.cancelled():
+                self._waiting.popleft()
+                continue
+            if self.taken and self.taken + wanted > self._limit:
+                return
+            self._waiting.popleft()
+            self.taken += wanted
+            turn.set_result(None)

@@ -1,0 +1,37 @@
+"""One Kafka record as the rest of the project sees it: raw bytes, and where they stood."""
+
+from dataclasses import dataclass, field
+
+Headers = list[tuple[str, bytes]]
+_FRAME_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`timestamp` is in seconds since 1970 (the broker's or the producer's, as the topic says)."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: float
+    generation: int = field(default=0, repr=False)
+    """Group generation that delivered the record: an ack of an older one is ignored."""
+
+    @property
+    def position(self) -> str:
+        """`topic:partition:offset`, the key of a dead letter."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers, with a flat allowance for the rest."""
+        return payload_bytes(self.key, self.value, self.headers)
+
+
+def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record weighs against a byte bound."""
+    carried = sum(len(name) + len(content) for name, content in headers)
+    return _FRAME_BYTES + len(key or b"") + len(value or b"") + carried
