@@ -29,18 +29,15 @@ def rules_in(text: str) -> list[str]:
     found: list[str] = []
     for line in text.splitlines():
         if item := _ITEM.match(line):
-            begins = rf"(?:(?<=[.;:] )|(?<=^ )|(?<=\d )){item['prefix']}-\d+(?= [^\s.,;)])"
-            found += [item["first"], *_in_a_row(item["rest"], begins)]
+            found.append(item["first"])
+            begins = re.compile(rf"(?:(?<=[.;:] )|(?<=^ )){item['prefix']}-\d+(?= [\w`])")
+            rest = item["rest"]
+            found += [begun[0] for begun in begins.finditer(rest) if not _in_brackets(rest[: begun.start()])]
     return found
 
 
-def _in_a_row(rest: str, begins: str) -> list[str]:
-    return [m[0] for m in re.finditer(begins, rest) if not _refers(rest[: m.start()])]
-
-
-def _refers(before: str) -> bool:
-    """Whether the text before an id makes it a reference: it stands inside brackets, or after "see"."""
-    return before.count("(") > before.count(")") or before.rstrip().endswith("see")
+def _in_brackets(before: str) -> bool:
+    return before.count("(") > before.count(")")
 
 
 def rules_of(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
 REPOSITORY = Path(__file__).parents[3]
-FETCH_SECONDS = 300
+FETCH_SECONDS = 150
 
 
 class KafkaUnavailable(Exception):

@@ -1,0 +1,59 @@
+# Needs Python 3.11 with pip, and nothing else; the tests take a real broker too where Java and Maven are there.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.installed
+TYPED := $(wildcard workers schemas migrations tests/support tests/house benchmarks examples)
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+RULES ?= off
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long check format rules bench kafka lock clean
+
+help:  ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## the environment in .venv, from the lock, if it is not there yet
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup  ## a conversation from event to reply, on embedded services
+	$(BIN)/parley demo $(ARGS)
+
+test: setup  ## every test but the long ones; on a real broker where there can be one (REQUIRE_KAFKA=1: must be)
+	$(BIN)/pytest -m "not long" --rules=$(RULES) $(ARGS)
+
+test-long: setup  ## the tests that take minutes
+	REQUIRE_KAFKA=1 $(BIN)/pytest -m long --timeout=1800 $(ARGS)
+
+check: setup  ## format, lint, types, and who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+
+format: setup  ## put the code into its format, mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+rules: setup  ## the whole suite, then one line a rule; fails when a due rule is not shown
+	REQUIRE_KAFKA=1 $(BIN)/pytest --rules=gate --timeout=1800 $(ARGS)
+
+bench: setup  ## the benchmarks, on brokers of their own
+	$(BIN)/python -m benchmarks $(ARGS)
+
+kafka: setup  ## a real broker in the foreground (ARGS="--brokers 3 --sasl")
+	$(BIN)/python -m tests.support.kafka $(ARGS)
+
+lock: setup  ## the locks anew, from pyproject.toml
+	$(COMPILE) --extra dev --extra embedded --extra otel --extra openai -o requirements-dev.lock pyproject.toml
+	$(COMPILE) --extra otel --extra openai -c requirements-dev.lock -o requirements.lock pyproject.toml
+
+clean:  ## what was made, but not the environment and the broker's jars
+	rm -rf build dist .parley .pytest_cache .mypy_cache .ruff_cache .import_linter_cache *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
