@@ -1,6 +1,6 @@
 """One tree of errors, cut by what the caller must do next.
 
-Leaf classes carry fields, not prose; outcomes of normal life (a duplicate, a lost race) are values and not here.
+Leaf classes carry fields, not prose. Outcomes of normal life (a duplicate, a lost race) are values.
 """
 
 from datetime import timedelta

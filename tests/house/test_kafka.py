@@ -26,7 +26,8 @@ async def first_of(cluster: KafkaCluster, topic: str, account: Account | None = 
     connection = cluster.for_aiokafka(account) if account else cluster.for_aiokafka()
     options = {"group_id": f"readers-of-{topic}", "auto_offset_reset": "earliest"}
     async with AIOKafkaConsumer(topic, **connection, **options) as consumer:
-        return (await consumer.getone()).value
+        value: bytes | None = (await consumer.getone()).value
+        return value
 
 
 async def test_the_session_broker_gives_back_what_it_was_sent(kafka: KafkaCluster, topics: Topics) -> None:
@@ -61,7 +62,9 @@ async def test_a_paused_broker_goes_on_where_it_stopped(own_kafka: KafkaCluster)
     assert await first_of(own_kafka, "paused") == b"after"
 
 
-async def test_an_adapter_may_write_events_and_a_worker_may_only_read_them(kafka_cluster: KafkaCluster) -> None:
+async def test_an_adapter_may_write_events_and_a_worker_may_only_read_them(
+    kafka_cluster: KafkaCluster,
+) -> None:
     await publish(kafka_cluster, STANDARD.events, b"from the adapter", ADAPTER)
 
     assert await first_of(kafka_cluster, STANDARD.events, WORKER) == b"from the adapter"

@@ -1,7 +1,7 @@
 """A real Postgres for the session, and a fresh migrated database for each test that asks.
 
-The server is the one of the embedded wheel, on a unix socket, with durable commits as in production. The schema is
-migrated once into a template; a test's database is a copy of it.
+The server is the one of the embedded wheel, on a unix socket, with durable commits as in production. The
+schema is migrated once into a template; a test's database is a copy of it.
 """
 
 import shutil

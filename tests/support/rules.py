@@ -1,9 +1,9 @@
 """Every rule of docs/requirements is shown by tests, and the matrix says which ones are not.
 
-A pytest plugin. `@pytest.mark.rule("EN-7")` on a test says that the test shows the rule; at most three rules a
-test, and only rules that exist. `--rules show` prints one line a rule after the run, `--rules gate` also fails
-the run when a due rule is not passed. A skipped test shows nothing. Rules not yet due stand, with a reason, in
-the file of the ini option `rules_later`.
+A pytest plugin. `@pytest.mark.rule("EN-7")` on a test says that the test shows the rule; at most three rules
+a test, and only rules that exist. `--rules show` prints one line a rule after the run, `--rules gate` also
+fails the run when a due rule is not passed. A skipped test shows nothing. Rules not yet due stand, with a
+reason, in the file of the ini option `rules_later`.
 """
 
 import re
@@ -17,14 +17,16 @@ import pytest
 AT_MOST = 3
 
 _ITEM = re.compile(r"^- (?P<first>(?P<prefix>[A-Z]{2})-\d+)\b(?P<rest>.*)$")
-_LATER = re.compile(r"^(?P<prefix>[A-Z]{2})-(?P<first>\d+)(?:\.\.(?P=prefix)-(?P<last>\d+))?\s+(?P<reason>\S.*)$")
+_LATER = re.compile(
+    r"^(?P<prefix>[A-Z]{2})-(?P<first>\d+)(?:\.\.(?P=prefix)-(?P<last>\d+))?\s+(?P<reason>\S.*)$"
+)
 
 
 def rules_in(text: str) -> list[str]:
     """The ids of the rules that begin in a page of requirements, in its order.
 
-    A rule begins a list item, or a sentence inside one (`- CM-11 ... too. CM-12 Another ...`, `- CM-22 CM-23 ...`);
-    an id in mid-sentence, in brackets, or with another prefix refers to a rule and begins none.
+    A rule begins a list item, or a sentence inside one (`- CM-11 ... too. CM-12 Another ...`, or in a row,
+    `- CM-22 CM-23 ...`); an id in mid-sentence, in brackets, or with another prefix begins none.
     """
     found: list[str] = []
     for line in text.splitlines():
@@ -49,13 +51,15 @@ def rules_of(folder: Path) -> list[str]:
 
 
 def later_in(text: str, known: Iterable[str]) -> dict[str, str]:
-    """Rule id to reason, from lines `EN-25 reason` and `CM-1..CM-82 reason`; ids outside `known` are an error."""
+    """Rule id to reason, from lines `EN-25 reason` and `CM-1..CM-82 reason`; the ids must be `known`."""
     later: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         if not (entry := _LATER.match(line)):
-            raise pytest.UsageError(f"rules not yet due, line {number}: no `RULE reason` or `FIRST..LAST reason`")
+            raise pytest.UsageError(
+                f"rules not yet due, line {number}: no `RULE reason` or `FIRST..LAST reason`"
+            )
         numbers = range(int(entry["first"]), int(entry["last"] or entry["first"]) + 1)
         later |= {f"{entry['prefix']}-{n}": entry["reason"] for n in numbers}
     if unknown := sorted(set(later) - set(known)):
@@ -123,7 +127,8 @@ class RulesPlugin:
             if len(named) > AT_MOST:
                 faults.append(f"{item.nodeid} names {len(named)} rules, at most {AT_MOST}")
             faults += [
-                f"{item.nodeid} names the unknown rule {rule}" for rule in sorted(named - {*self.matrix.rules})
+                f"{item.nodeid} names the unknown rule {rule}"
+                for rule in sorted(named - {*self.matrix.rules})
             ]
             self._marked[item.nodeid] = named
         if faults:
@@ -160,15 +165,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rules",
         choices=("off", "show", "gate"),
         default="off",
-        help="print the matrix of rules after the run; `gate` also fails the run when a due rule is not passed",
+        help="print the matrix of rules after the run; `gate` also fails it when a due rule is not passed",
     )
-    parser.addini("rules_folder", "folder of the pages that hold the rules", type="string", default="docs/requirements")
-    parser.addini("rules_later", "file of the rules that are not yet due", type="string", default="tests/rules_later.txt")
+    parser.addini(
+        "rules_folder", "folder of the pages that hold the rules", type="string", default="docs/requirements"
+    )
+    parser.addini(
+        "rules_later",
+        "file of the rules that are not yet due",
+        type="string",
+        default="tests/rules_later.txt",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "rule(*ids): the rules of docs/requirements that this test shows, at most three")
+    config.addinivalue_line(
+        "markers", "rule(*ids): the rules of docs/requirements that this test shows, at most three"
+    )
     rules = rules_of(config.rootpath / config.getini("rules_folder"))
     later_file = config.rootpath / config.getini("rules_later")
     later = later_in(later_file.read_text("utf-8"), rules) if later_file.exists() else {}
-    config.pluginmanager.register(RulesPlugin(Matrix(rules, later), config.getoption("--rules")), "rules-matrix")
+    config.pluginmanager.register(
+        RulesPlugin(Matrix(rules, later), config.getoption("--rules")), "rules-matrix"
+    )

@@ -28,7 +28,7 @@ def wait_until(what: str, holds: Callable[[], T], within: timedelta = PATIENCE) 
 
 
 async def eventually(what: str, holds: Callable[[], T | Awaitable[T]], within: timedelta = PATIENCE) -> T:
-    """As `wait_until`, for a loop that must go on meanwhile; `holds` may be a function or a coroutine function."""
+    """As `wait_until`, while the event loop goes on; `holds` may be a function or a coroutine function."""
     deadline = time.monotonic() + within.total_seconds()
     while not (answer := await _ask(holds)):
         if time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""A real Apache Kafka without containers: brokers of its own, on loopback, gone with the process that started them."""
+"""A real Apache Kafka without containers: on loopback, and gone with the process that started it."""

@@ -1,7 +1,8 @@
 """One broker process: started, killed, stopped in mid-flight, and back on the same port with the same data.
 
-Ports come from below the range that outgoing connections use, so that a port stays free while its broker is down.
-The process dies with the thread that started it (`setpriv --pdeathsig`), which the cluster keeps for its own life.
+Ports come from below the range that outgoing connections use, so that a port stays free while its broker is
+down. The process dies with the thread that started it (`setpriv --pdeathsig`), which the cluster keeps for
+its own life.
 """
 
 import random
@@ -43,7 +44,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def java_command(jars: Path, heap_mb: int, *arguments: str) -> list[str]:
-    """`arguments` are a class and what it is given. Tuned for a quick start, which is what a test waits for."""
+    """`arguments` are a class and what it is given. Tuned for a quick start: a test waits for it."""
     runtime = java()
     assert runtime is not None
     options = [f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]

@@ -1,7 +1,7 @@
 """A cluster of one or three brokers: formatted, started, broken on purpose, and cleared away.
 
-With `passwords=True` clients log in by SCRAM-SHA-512 and may do only what was granted; controllers and brokers speak
-plaintext among themselves on listeners of their own.
+With `passwords=True` clients log in by SCRAM-SHA-512 and may do only what was granted; controllers and
+brokers speak plaintext among themselves on listeners of their own.
 """
 
 import base64
@@ -115,9 +115,9 @@ class KafkaCluster:
             logs = "\n".join(broker.end_of_log() for broker in running)
             raise BrokerFailed(f"{error}\n{logs}") from error
 
-    def for_librdkafka(self, account: Account = ADMIN) -> dict[str, str | int]:
+    def for_librdkafka(self, account: Account = ADMIN) -> dict[str, str | int | float | bool]:
         """Connection settings for confluent-kafka clients."""
-        connection: dict[str, str | int] = {"bootstrap.servers": self.bootstrap}
+        connection: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap}
         if self.passwords:
             connection |= {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": MECHANISM}
             connection |= {"sasl.username": account.name, "sasl.password": account.password}

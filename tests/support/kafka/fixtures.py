@@ -1,4 +1,4 @@
-"""Brokers for tests: one for the session, three with passwords for those that ask, fresh topics for each test.
+"""Brokers for tests: one for the session, three with passwords for who asks, fresh topics for each test.
 
 Where no broker can run, a test that needs one is skipped with the reason; with REQUIRE_KAFKA=1 it fails.
 """
@@ -39,7 +39,7 @@ def own_kafka() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_cluster() -> Iterator[KafkaCluster]:
-    """Three brokers with passwords and permissions, the standard topics made and granted; leave all three running."""
+    """Three brokers with passwords and permissions, standard topics granted; leave all three running."""
     _need_a_broker()
     with KafkaCluster(brokers=3, passwords=True, heap_mb=400) as cluster:
         create_topics_of(cluster, STANDARD)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -63,7 +64,7 @@ def create_topics_of(cluster: KafkaCluster, topics: Topics, *, partitions: int =
 
 
 def grant(cluster: KafkaCluster, topics: Topics) -> None:
-    """What an installation allows: the adapter writes events and no more, the worker reads them and answers."""
+    """What an installation allows: the adapter only writes events, the worker reads them and answers."""
     admin = AdminClient(cluster.for_librdkafka())
     wanted = [
         _allow(ADAPTER, ResourceType.TOPIC, topics.events, AclOperation.WRITE),
@@ -83,13 +84,26 @@ def grant(cluster: KafkaCluster, topics: Topics) -> None:
 
 def _allow(account: Account, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
     return AclBinding(
-        kind, name, ResourcePatternType.LITERAL, f"User:{account.name}", "*", operation, AclPermissionType.ALLOW
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        f"User:{account.name}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
     )
 
 
 def _permissions(admin: AdminClient) -> set[AclBinding]:
+    anyone: Any = None  # the library reads None as "any", and types it as a name
     everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY,
+        anyone,
+        ResourcePatternType.ANY,
+        anyone,
+        anyone,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     return set(admin.describe_acls(everything, request_timeout=ADMIN_SECONDS).result(ADMIN_SECONDS))
 
