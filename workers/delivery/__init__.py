@@ -1,0 +1,1 @@
+"""Delivery: replies are journalled, sent, and where the answer was lost, reconciled."""

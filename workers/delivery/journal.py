@@ -1,0 +1,137 @@
+"""Replies enter the journal with the step that made them, in the caller's transaction.
+
+A repeat under the same key changes nothing and returns the first. What a cancelled run still had to send is
+abandoned here; what is under way is left to the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from schemas.text import clean
+from workers.delivery.policy import ABANDONED
+from workers.postgres.database import Connection
+from workers.postgres.sql import load
+
+_INSERT_ADDRESSES = load(__package__, "insert_addresses")
+_INSERT_DELIVERIES = load(__package__, "insert_deliveries")
+_INSERT_REPLIES = load(__package__, "insert_replies")
+_READ_JOURNALLED = load(__package__, "read_journalled")
+_ABANDON_DELIVERIES = load(__package__, "abandon_deliveries")
+_SETTLE_REPLIES = load(__package__, "settle_replies")
+_RELEASE_GATE = load(__package__, "release_gate")
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelivery:
+    """One chunk to send. `recalled` needs a lane that is a conversation; `text` is frozen as given here."""
+
+    id: UUID
+    key: str
+    reply_key: str
+    chunk: int
+    run_id: UUID
+    lane_id: int
+    generation: int
+    agent: str
+    recalled: bool
+    channel: str
+    account: str
+    address: str
+    text: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDelivery:
+    """What the command on the delivery topic says of a journalled delivery."""
+
+    delivery_id: UUID
+    key: str
+    address_id: int
+    channel: str
+    account: str
+    traceparent: str | None
+
+
+async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[PublishedDelivery]:
+    """Write `rows` as pending, in order; the caller holds their lanes. Returns what stands under each key."""
+    if not rows:
+        return []
+    places = sorted({(row.channel, row.account, row.address) for row in rows})
+    await tx.execute(_INSERT_ADDRESSES, *map(list, zip(*places, strict=True)))
+    await tx.execute(
+        _INSERT_DELIVERIES,
+        [row.id for row in rows],
+        [row.key for row in rows],
+        [row.reply_key for row in rows],
+        [row.chunk for row in rows],
+        [row.run_id for row in rows],
+        [row.lane_id for row in rows],
+        [row.agent for row in rows],
+        [row.recalled for row in rows],
+        [row.channel for row in rows],
+        [row.account for row in rows],
+        [row.address for row in rows],
+        [row.traceparent for row in rows],
+        [clean(row.text).encode() for row in rows],
+    )
+    await _record_replies(tx, [row for row in rows if row.recalled])
+    found = {row["key"]: row for row in await tx.fetch(_READ_JOURNALLED, [row.key for row in rows])}
+    return [
+        PublishedDelivery(
+            found[row.key]["id"],
+            row.key,
+            found[row.key]["address_id"],
+            row.channel,
+            row.account,
+            row.traceparent,
+        )
+        for row in rows
+    ]
+
+
+async def _record_replies(tx: Connection, rows: Sequence[NewDelivery]) -> None:
+    """One transcript item a reply, holding all of its chunks."""
+    replies: dict[str, list[NewDelivery]] = {}
+    for row in rows:
+        replies.setdefault(row.reply_key, []).append(row)
+    if not replies:
+        return
+    bodies = [
+        clean("".join(chunk.text for chunk in sorted(chunks, key=lambda each: each.chunk)))
+        for chunks in replies.values()
+    ]
+    firsts = [chunks[0] for chunks in replies.values()]
+    await tx.execute(
+        _INSERT_REPLIES,
+        [first.lane_id for first in firsts],
+        [first.generation for first in firsts],
+        [first.run_id for first in firsts],
+        [first.reply_key for first in firsts],
+        bodies,
+        [len(body.encode()) for body in bodies],
+    )
+
+
+async def abandon_pending(tx: Connection, run_ids: Sequence[UUID], reason: str = ABANDONED) -> int:
+    """Send no more of these runs; the caller holds their lanes. Returns how many deliveries were ended.
+
+    A pending one ends `failed` (`unknown` where an earlier attempt may have arrived). One that is being
+    sent, or whose answer was lost, is marked cancelled and ends `sent` or `unknown` by reconciliation.
+    """
+    ended = await tx.fetch(_ABANDON_DELIVERIES, list(run_ids), reason)
+    await finish_replies(tx, [row["reply_key"] for row in ended], [row["lane_id"] for row in ended])
+    return len(ended)
+
+
+async def finish_replies(tx: Connection, reply_keys: Sequence[str], lane_ids: Sequence[int]) -> None:
+    """After deliveries became final: the transcript says so, and lanes that waited for them may go on.
+
+    The caller holds the lanes. Takes recalled replies only.
+    """
+    if reply_keys:
+        await tx.execute(_SETTLE_REPLIES, sorted(set(reply_keys)))
+        await tx.execute(_RELEASE_GATE, sorted(set(lane_ids)))
