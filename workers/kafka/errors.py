@@ -23,7 +23,9 @@ class TopicMissing(Misconfigured):
     """The broker does not know `topic`, and nobody but an operator creates topics."""
 
     def __init__(self, topics: tuple[str, ...]) -> None:
-        super().__init__(f"Kafka topics missing: {', '.join(topics)}; create them with `parley topics create`")
+        super().__init__(
+            f"Kafka topics missing: {', '.join(topics)}; create them with `parley topics create`"
+        )
         self.topics = topics
 
 

@@ -11,18 +11,18 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP, EventT
+from faust.types import TP, EventT, Message, TopicT
 from mode.threads import WorkerThread
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from workers.kafka.record import payload_bytes
+from workers.kafka.record import Headers, payload_bytes
 from workers.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -42,12 +42,12 @@ class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
     def full(self) -> bool:
         return self.bytes >= self._max_bytes or super().full()
 
-    def _put(self, item: EventT) -> None:
+    def _put(self, item: EventT[Any]) -> None:
         self.bytes += _event_bytes(item)
         super()._put(item)
 
-    def _get(self) -> EventT:
-        item: EventT = super()._get()
+    def _get(self) -> EventT[Any]:
+        item: EventT[Any] = super()._get()
         self.bytes -= _event_bytes(item)
         return item
 
@@ -56,9 +56,15 @@ class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
         super().clear()
 
 
-def _event_bytes(event: EventT) -> int:
+def _event_bytes(event: EventT[Any]) -> int:
     message = event.message
-    return payload_bytes(message.key, message.value, message.headers or [])
+    return payload_bytes(message.key, message.value, headers_of(message))
+
+
+def headers_of(message: Message) -> Headers:
+    """aiokafka gives pairs; faust's types allow a mapping as well."""
+    headers = message.headers or ()
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 class _DaemonWorker(WorkerThread):
@@ -81,12 +87,22 @@ class _Consumer(driver.Consumer):
 
     async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
         """faust races every single record against a rebalance; one that cannot block needs no race."""
-        if self.queue is None or self.queue.full() or not self.flow_active or not self.app.flow_control.is_active():
+        if (
+            self.queue is None
+            or self.queue.full()
+            or not self.flow_active
+            or not self.app.flow_control.is_active()
+        ):
             return await super().wait_first(*coros, timeout=timeout)
         deliver, *watchers = coros
         for watcher in watchers:
             watcher.close()
         return await deliver
+
+    @property
+    def client(self) -> Any:
+        """aiokafka's own consumer; None before the thread has made it."""
+        return self._thread._consumer
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -101,7 +117,9 @@ class _Consumer(driver.Consumer):
             try:
                 await asyncio.wait_for(self.commit(), _REVOKE_COMMIT_SECONDS)
             except TimeoutError:
-                log.warning("acknowledged offsets were not committed before a rebalance; their records come again")
+                log.warning(
+                    "acknowledged offsets were not committed before a rebalance; their records come again"
+                )
         if self.on_revoked is not None:
             self.on_revoked()
         await super().on_partitions_revoked(revoked)
@@ -120,6 +138,11 @@ class ConsumerApp(faust.App):
     """A faust app that lives in the caller's loop and owns nothing but a consumer."""
 
     BootStrategy = _ConsumerOnly
+
+    @property
+    def member(self) -> _Consumer:
+        """The consumer, by its real type."""
+        return cast(_Consumer, self.consumer)
 
     def _new_transport(self) -> driver.Transport:
         return _Transport(self.conf.broker_consumer, self)
@@ -162,7 +185,10 @@ def _credentials(settings: KafkaSettings) -> Any:
     tls = settings.tls()
     if settings.security.startswith("SASL"):
         return faust.SASLCredentials(
-            username=settings.user, password=settings.password(), mechanism=settings.mechanism, ssl_context=tls
+            username=settings.user,
+            password=settings.password(),
+            mechanism=settings.mechanism,
+            ssl_context=tls,
         )
     return faust.SSLCredentials(context=tls) if tls is not None else None
 
@@ -171,6 +197,6 @@ def open_channel(app: ConsumerApp, topic: str, settings: KafkaSettings) -> ByteB
     """Subscribe `app` to `topic`; its undecoded events arrive in the returned queue."""
     queue = ByteBoundedQueue(settings.buffer_records, settings.buffer_bytes, app.flow_control)
     root = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-    app.topics.add(root.clone(is_iterator=True, queue=queue))
-    app.consumer.queue = queue
+    app.topics.add(cast(TopicT, root.clone(is_iterator=True, queue=queue)))
+    app.member.queue = queue
     return queue

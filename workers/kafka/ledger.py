@@ -1,8 +1,8 @@
-"""Acknowledged records leave in order: an offset is released only when every earlier one has been acknowledged.
+"""Acknowledged records leave in order: an offset is released once every earlier one was acknowledged.
 
-faust's own bookkeeping commits past the record at the committed offset when a later one is acknowledged first
-(docs/faust.md shows it), so faust hears of an offset only from here, contiguous and in order. A partition starts
-anew with every group generation; acks of an older generation are ignored, since those records come again.
+faust's own bookkeeping commits past the record at the committed offset when the next one is acknowledged
+first (docs/faust.md shows it), so faust hears of an offset only from here, contiguous and in order. A
+partition starts anew with every group generation; acks of an older one are ignored, those records come again.
 """
 
 from collections import deque
@@ -47,7 +47,7 @@ class Ledger(Generic[T]):
         self.unacked_bytes += record_bytes
 
     def ack(self, partition: int, generation: int, offset: int) -> list[T]:
-        """The tokens that became releasable, in order; empty for a repeat, an unknown record or an old one."""
+        """The tokens that became releasable, in order; none for a repeat, an unknown record or an old one."""
         book = self._partitions.get(partition)
         if book is None or book.generation != generation:
             return []

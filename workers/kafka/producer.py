@@ -1,6 +1,6 @@
-"""A record is sent once it is acknowledged by the in-sync replicas; until then it counts against a bound in bytes.
+"""A record is sent once the in-sync replicas acknowledged it; until then it counts against a bound in bytes.
 
-Idempotent within one life of the producer; across a crash the caller sends again and the reader recognizes repeats.
+Idempotent within one life of the producer; across a crash the caller sends again and readers see repeats.
 """
 
 import asyncio
@@ -77,7 +77,9 @@ class RecordProducer:
     ) -> None:
         await self.stop()
 
-    async def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> None:
+    async def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None
+    ) -> None:
         """Returns once the broker has acknowledged; waits for room before it sends.
 
         Raises BrokerAway (the record may have been written), RecordTooLarge, TopicForbidden.
@@ -85,7 +87,7 @@ class RecordProducer:
         await self.send_many(topic, [(key, value, headers or [])])
 
     async def send_many(self, topic: str, records: Iterable[Outgoing]) -> None:
-        """Send all and wait for all; order is kept within a partition. Raises as `send` does, for the first failure.
+        """Send all and wait for all, in order within a partition; raises like `send`, for the first failure.
 
         After a failure any of the others may have been written.
         """
@@ -139,7 +141,7 @@ class RecordProducer:
 
 
 class _ByteRoom:
-    """Bytes that may be pending at once, given out in the order of asking; a larger demand waits for an empty room."""
+    """Bytes that may be pending at once, given in the order of asking; a larger demand waits for all."""
 
     def __init__(self, limit: int) -> None:
         self.taken = 0

@@ -34,7 +34,9 @@ async def create_topics(settings: KafkaSettings, topics: tuple[str, ...] | None 
         if failure is TopicAuthorizationFailedError:
             raise TopicForbidden(name, "not allowed to create it")
         if failure is not None and failure is not TopicAlreadyExistsError:
-            raise Misconfigured(f"Kafka did not create {name}: {reason[0] if reason and reason[0] else failure.__name__}")
+            raise Misconfigured(
+                f"Kafka did not create {name}: {reason[0] if reason and reason[0] else failure.__name__}"
+            )
     await _wait_until_known(settings, wanted)
     return tuple(missing)
 
@@ -53,7 +55,9 @@ async def retention(settings: KafkaSettings, topic: str) -> timedelta | None:
     for response in responses:
         for code, message, _, _, entries in response.resources:
             if code:
-                raise Misconfigured(f"Kafka does not tell the settings of {topic}: {message or for_code(code).__name__}")
+                raise Misconfigured(
+                    f"Kafka does not tell the settings of {topic}: {message or for_code(code).__name__}"
+                )
             for name, value, *_ in entries:
                 if name == "retention.ms":
                     return None if int(value) < 0 else timedelta(milliseconds=int(value))
@@ -79,7 +83,9 @@ async def _wait_until_known(settings: KafkaSettings, topics: tuple[str, ...]) ->
 
 @asynccontextmanager
 async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.servers, client_id="parley", **settings.client_options())
+    admin = AIOKafkaAdminClient(
+        bootstrap_servers=settings.servers, client_id="parley", **settings.client_options()
+    )
     try:
         await admin.start()
         yield admin
