@@ -10,7 +10,9 @@ import schemas
 import workers
 
 
-def test_workers_schemas_and_migrations_are_imported_from_this_repository(pytestconfig: pytest.Config) -> None:
+def test_workers_schemas_and_migrations_are_imported_from_this_repository(
+    pytestconfig: pytest.Config,
+) -> None:
     imported = {Path(package.__file__ or "").parent for package in (workers, schemas, migrations)}
 
     assert imported == {pytestconfig.rootpath / name for name in ("workers", "schemas", "migrations")}
