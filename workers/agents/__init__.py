@@ -1,0 +1,1 @@
+"""What an agent is, and how one run of it is journalled, replayed and limited."""

@@ -1,0 +1,220 @@
+"""What an agent is handed for one run: the event, what it may see of the past, and journalled ways to act.
+
+`reply`, `emit` and `step` are numbered in the order they are called and committed before they return. After a crash
+the agent runs again from the start, and every one of them that was committed gives back what it gave then.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from inspect import isawaitable
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
+from uuid import UUID
+
+from schemas.event import Attachment, Event
+from schemas.identity import Principal
+from schemas.text import clean
+from workers.agents.agent import Agent
+from workers.agents.canonical import args_digest, decode_result, encode_result
+from workers.agents.errors import EmptyReply, LostOwnership, NoConversation, NoteRefused, NotesDenied
+from workers.agents.journal import Emit, Position, TurnJournal
+from workers.agents.meter import Meter
+from workers.agents.policy import Replay
+from workers.agents.steps import Steps
+from workers.memory.access import Deny
+from workers.memory.notes import Note, Notebook, NotePage, NotOwner, Receipt, Refused
+from workers.memory.snapshot import Exchange, NoteEntry, Snapshot
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DONE: Final = b"null"
+
+
+class Split(Protocol):
+    """How a channel cuts a long text into the messages it can send."""
+
+    def __call__(self, channel: str, text: str, /) -> Sequence[str]: ...
+
+
+class Turn:
+    """One run's own view of the engine. Built by the turns room; agents and tools only use it."""
+
+    __slots__ = ("_split", "agent", "event", "meter", "notebook", "principal", "snapshot", "steps", "user")
+
+    def __init__(
+        self,
+        *,
+        agent: Agent,
+        run_id: UUID,
+        event: Event,
+        principal: Principal,
+        user: str | None,
+        snapshot: Snapshot | None,
+        journal: TurnJournal,
+        split: Split,
+        notes: Notebook | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self.agent = agent
+        self.event = event
+        self.principal = principal
+        self.user = user
+        self.snapshot = snapshot
+        self.notebook = notes
+        self.meter = Meter() if meter is None else meter
+        self.steps = Steps(run_id, agent.version, agent.on_change, journal)
+        self._split = split
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id, the same in every attempt."""
+        return self.steps.run_id
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The event's attachments: metadata and links."""
+        return self.event.attachments
+
+    @property
+    def has_conversation(self) -> bool:
+        """Whether the run is bound to a conversation."""
+        return self.snapshot is not None
+
+    @property
+    def history(self) -> tuple[Exchange, ...]:
+        """The recalled transcript, oldest first, frozen before the run began; empty in an unbound run."""
+        return () if self.snapshot is None else self.snapshot.history
+
+    @property
+    def notes(self) -> tuple[NoteEntry, ...]:
+        """The recalled notes, frozen before the run began; edits of this run show in the next one."""
+        return () if self.snapshot is None else self.snapshot.notes
+
+    @property
+    def effect_id(self) -> str:
+        """An idempotency key for the tool or step that runs now (outside one: for the run); the same when replayed."""
+        scope = self.steps.scope
+        return str(self.run_id) if scope is None else f"{self.run_id}:{scope.step}:{scope.call}"
+
+    async def reply(self, text: str) -> None:
+        """Send `text` to where the event came from.
+
+        Raises EmptyReply, LimitExceeded, ReplayDiverged or LostOwnership.
+        """
+        event = self.event
+        await self._send(event.channel, event.account, event.address, text)
+
+    async def emit(self, channel: str, address: str, body: str, account: str | None = None) -> None:
+        """Send `body` to an address of any registered channel; `account` is the event's own unless given.
+
+        It is recalled only if it goes exactly where a reply would go. Raises what `reply` raises.
+        """
+        await self._send(channel, self.event.account if account is None else account, address, body)
+
+    @overload
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, returns: type[T]) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any) -> Any: ...
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, returns: Any = None) -> Any:
+        """Call `fn(*args)` once, journal what it returns, and give that back now and after every crash.
+
+        The value must be JSON, and comes back as plain data, or as `returns` when a type is given. What was in flight
+        at a crash is called again; use `effect_id` inside. Raises NotJournalable and what `reply` raises.
+        """
+        at = self.steps.place()
+        self.meter.count_step(self.agent.limits)
+        digest = args_digest(name, args)
+        met = self.steps.meet(at, "step", name, digest)
+        if isinstance(met, Replay):
+            return decode_result(met.result, returns)
+        with self.steps.enter(at):
+            value = fn(*args)
+            if isawaitable(value):
+                value = await value
+        result = encode_result(name, value)
+        await self.steps.finish(at, "step", name, digest, result)
+        return decode_result(result, returns)
+
+    async def set_note(self, key: str, text: str, expires_in: timedelta | None = None) -> Receipt:
+        """Save a note of this conversation. Raises NoConversation, NotesDenied, NoteRefused, LostOwnership."""
+        book = self._book()
+        seconds = None if expires_in is None else expires_in.total_seconds()
+        return await self._note_edit(
+            "set_note", lambda at: book.set(at, key, text, expires_in), (key, text, seconds)
+        )
+
+    async def remove_note(self, key: str) -> Receipt:
+        """Remove a note; `changed` is False when there was none. Raises what `set_note` raises."""
+        book = self._book()
+        return await self._note_edit("remove_note", lambda at: book.remove(at, key), (key,))
+
+    async def get_note(self, key: str) -> Note | None:
+        """The live note `key`, edits of this run included; not journalled. Raises NoConversation, NotesDenied."""
+        return self._allowed(await self._book().get(key))
+
+    async def list_notes(self, cursor: str | None = None) -> NotePage:
+        """At most 50 live notes after `cursor`, by key; not journalled. Raises NoConversation, NotesDenied."""
+        return self._allowed(await self._book().list(cursor))
+
+    async def _send(self, channel: str, account: str, address: str, text: str) -> None:
+        body = clean(text)
+        if not body.strip():
+            raise EmptyReply
+        self.meter.count_reply(self.agent.limits)
+        scope = self.steps.scope
+        if scope is not None and scope.stages and scope.staged is None:
+            scope.staged = self._emit_of(channel, account, address, body)
+            return
+        at = self.steps.place()
+        digest = args_digest("emit", (channel, account, address, body))
+        if isinstance(self.steps.meet(at, "emit", "emit", digest), Replay):
+            return
+        emit = self._emit_of(channel, account, address, body)
+        await self.steps.finish(at, "emit", "emit", digest, DONE, emit)
+
+    def _emit_of(self, channel: str, account: str, address: str, body: str) -> Emit:
+        event = self.event
+        chunks = tuple(self._split(channel, body))
+        if not chunks:
+            raise EmptyReply
+        home = channel == event.channel and account == event.account and address == event.address
+        return Emit(channel, account, address, chunks, recalled=home and self.has_conversation)
+
+    def _book(self) -> Notebook:
+        if self.notebook is None or self.snapshot is None:
+            raise NoConversation
+        return self.notebook
+
+    async def _note_edit(
+        self,
+        name: str,
+        edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]],
+        args: tuple[object, ...],
+    ) -> Receipt:
+        scope = self.steps.scope
+        if scope is not None:
+            return self._made(await edit(scope.place()))
+        made = await self.step(name, lambda *_: self._edit_here(edit), *args, returns=dict[str, Any])
+        return Receipt(**made)
+
+    async def _edit_here(
+        self, edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]]
+    ) -> Receipt:
+        scope = self.steps.scope
+        assert scope is not None
+        return self._made(await edit((scope.step, scope.call)))
+
+    def _made(self, outcome: Receipt | Refused | NotOwner | Deny) -> Receipt:
+        made = self._allowed(outcome)
+        if isinstance(made, Refused):
+            raise NoteRefused(made.problem)
+        if isinstance(made, NotOwner):
+            self.steps.close()
+            raise LostOwnership
+        return made
+
+    def _allowed(self, outcome: T | Deny) -> T:
+        if isinstance(outcome, Deny):
+            self.meter.notes_denied += 1
+            raise NotesDenied(outcome.reason)
+        return outcome
