@@ -1,0 +1,20 @@
+-- Queues runs in admission order: each takes the next position of its lane, which the caller has locked.
+-- Parameters are one array a column, in admission order.
+with asked as (
+    select c.*, row_number() over (partition by c.lane_id order by c.n) as k
+      from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
+                  $8::text[], $9::text[], $10::bytea[]) with ordinality
+        as c (id, lane_id, generation, agent, memory_key, channel, account, event_id, traceparent, event, n)
+),
+numbered as (
+    update lanes l
+       set next_position = l.next_position + s.total
+      from (select lane_id, count(*) as total from asked group by lane_id) s
+     where l.id = s.lane_id
+    returning l.id, l.next_position - s.total as first
+)
+insert into runs (id, lane_id, generation, position, agent, memory_key, channel, account, event_id,
+                  traceparent, event, due_at, admitted_at)
+select asked.id, asked.lane_id, asked.generation, numbered.first + asked.k - 1, asked.agent, asked.memory_key,
+       asked.channel, asked.account, asked.event_id, asked.traceparent, asked.event, parley_now(), parley_now()
+  from asked join numbered on numbered.id = asked.lane_id

@@ -1,0 +1,1 @@
+"""Roles: how the rooms become the running parts of one worker process."""

@@ -1,0 +1,220 @@
+"""Claim many conversations at once: lock first, read second, freeze, take ownership, commit.
+
+    find_ready (no lock) -> hold the session -> lock lanes, skipping held ones -> read heads and history
+    -> record inputs, write snapshots, new epochs -> commit; only then does an agent run.
+
+A single statement that locks and reads would run finished runs again: `skip locked` checks only the row it locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import structlog
+
+from schemas.errors import ParleyError
+from schemas.event import Event, decode_event
+from workers.agents.agent import Agent
+from workers.memory import recall, snapshot
+from workers.memory import store as memory
+from workers.memory.limits import Conversations
+from workers.postgres.database import Connection, Database
+from workers.postgres.failures import is_data_error
+from workers.turns import store
+from workers.turns.policy import Caps, ReadyLane, admits_suspect, agents_with_room, pick
+from workers.turns.store import Head, Ownership
+
+DEFAULT_RECALL_WAIT = timedelta(seconds=2)
+SUSPECT_WAIT = timedelta(seconds=1)
+GROUPS_A_SCAN = 64
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A turn this worker owns from the moment the claim committed."""
+
+    own: Ownership
+    head: Head
+    event: Event
+    snapshot: snapshot.Snapshot | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one round brought; `again` asks for another round at once (a held lane was skipped, or more may be due)."""
+
+    turns: Sequence[Claimed]
+    again: bool
+
+
+class SessionGone(ParleyError):
+    """The worker session was taken over: this process must not claim under it any more."""
+
+
+class Claims:
+    """Claims turns for one worker session."""
+
+    def __init__(
+        self,
+        database: Database,
+        agents: Mapping[str, Agent],
+        conversations: Conversations | None,
+        caps: Caps,
+        *,
+        recall_wait: timedelta = DEFAULT_RECALL_WAIT,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self._database = database
+        self._agents = agents
+        self._conversations = conversations
+        self._caps = caps
+        self._recall_wait = recall_wait
+        self._reached = reached
+        self._after = ("", "")
+        self._refused: set[int] = set()
+
+    async def claim(self, session_id: UUID, active: Sequence[Claimed]) -> Claim:
+        """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
+        running = [ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account) for turn in active]
+        agents = agents_with_room(self._agents, running, self._caps)
+        if len(running) >= self._caps.slots or not agents:
+            return Claim((), again=False)
+        suspects = [turn.head.crashes for turn in active if turn.head.crashes]
+        offered = await self._offer(agents, self._caps.slots - len(running))
+        lanes = [lane.lane_id for lane in pick(offered, running, self._caps)]
+        if not lanes:
+            return Claim((), again=False)
+        try:
+            return await self._claim(session_id, lanes, suspects)
+        except Exception as error:
+            if not is_data_error(error) or len(lanes) == 1:
+                raise
+            log.warning("claim.split", lanes=len(lanes), error=type(error).__name__)
+            return await self._claim_in_halves(session_id, lanes, suspects)
+
+    async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
+        """After a data error: find the offending lane, keep it out of this worker's rounds, claim the rest."""
+        turns: list[Claimed] = []
+        for half in (lanes[: len(lanes) // 2], lanes[len(lanes) // 2 :]):
+            try:
+                turns.extend((await self._claim(session_id, half, suspects)).turns)
+            except Exception as error:
+                if not is_data_error(error):
+                    raise
+                if len(half) == 1:
+                    self._refused.add(half[0])
+                    log.error("claim.lane_refused", lane_id=half[0], error=type(error).__name__)
+                else:
+                    turns.extend((await self._claim_in_halves(session_id, half, suspects)).turns)
+        return Claim(turns, again=True)
+
+    async def _offer(self, agents: Sequence[str], wanted: int) -> list[ReadyLane]:
+        async with self._database.acquire() as connection:
+            offered = await store.find_ready(
+                connection, agents, self._after, groups=GROUPS_A_SCAN, per_group=wanted, at_most=2 * wanted
+            )
+            if len(offered) < wanted and self._after != ("", ""):
+                known = {lane.lane_id for lane in offered}
+                again = await store.find_ready(
+                    connection, agents, ("", ""), groups=GROUPS_A_SCAN, per_group=wanted, at_most=2 * wanted
+                )
+                offered += [lane for lane in again if lane.lane_id not in known]
+        self._after = max(((lane.agent, lane.account) for lane in offered), default=("", ""))
+        return [lane for lane in offered if lane.lane_id not in self._refused]
+
+    async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
+        async with self._database.transaction() as tx:
+            if not await store.hold_session(tx, session_id):
+                raise SessionGone(session_id)
+            locked = await store.lock_lanes(tx, lanes)
+            heads = await store.read_heads(tx, locked, self._recall_wait) if locked else []
+            chosen = await self._choose(tx, locked, heads, suspects)
+            turns = await self._take(tx, session_id, chosen) if chosen else []
+            self._reached("claim.before_commit")
+        self._reached("claim.committed")
+        return Claim(turns, again=len(locked) < len(lanes) or len(turns) > 0)
+
+    async def _choose(
+        self, tx: Connection, locked: Sequence[int], heads: Sequence[Head], suspects: list[int]
+    ) -> list[Head]:
+        """The heads to take now; the others' lanes leave the ready queue or wait in it."""
+        chosen: list[Head] = []
+        postponed: dict[int, datetime] = {}
+        dropped = set(locked) - {head.lane_id for head in heads}
+        for head in heads:
+            if head.owned_by is not None or head.status == "waiting":
+                dropped.add(head.lane_id)
+            elif not head.due:
+                postponed[head.lane_id] = head.due_at
+            elif not admits_suspect(self._caps.slots, head.crashes, suspects):
+                postponed[head.lane_id] = datetime.now(UTC) + SUSPECT_WAIT
+            else:
+                chosen.append(head)
+                if head.crashes:
+                    suspects.append(head.crashes)
+        if dropped:
+            await store.drop_ready(tx, sorted(dropped))
+        if postponed:
+            await store.postpone_ready(tx, postponed)
+        return chosen
+
+    async def _take(self, tx: Connection, session_id: UUID, heads: Sequence[Head]) -> list[Claimed]:
+        events = [decode_event(head.event) for head in heads]
+        frozen = await self._freeze(tx, heads, events)
+        encoded = [head.snapshot or (past and snapshot.encode(past)) for head, past in zip(heads, frozen, strict=True)]
+        epochs = await store.take_lanes(
+            tx, heads, encoded, [stored and snapshot.digest(stored) for stored in encoded], session_id
+        )
+        return [
+            Claimed(Ownership(head.lane_id, head.run_id, epochs[head.lane_id]), head, event, past)
+            for head, event, past in zip(heads, events, frozen, strict=True)
+        ]
+
+    async def _freeze(
+        self, tx: Connection, heads: Sequence[Head], events: Sequence[Event]
+    ) -> list[snapshot.Snapshot | None]:
+        """Each head's snapshot: the one it was first claimed with, or a new one; None where it is bound to no memory."""
+        new = [
+            (head, event)
+            for head, event in zip(heads, events, strict=True)
+            if head.memory_key is not None and head.snapshot is None
+        ]
+        made: dict[int, snapshot.Snapshot] = {}
+        if new and self._conversations is not None:
+            limits = self._conversations.limits
+            lane_ids = [head.lane_id for head, _ in new]
+            generations = [head.lane_generation for head, _ in new]
+            notes = await memory.read_notes(tx, lane_ids, generations)
+            history = await memory.read_history(
+                tx,
+                lane_ids,
+                generations,
+                [head.event_id for head, _ in new],
+                limits.max_items,
+                limits.retention,
+                limits.max_history_bytes,
+            )
+            await memory.record_inputs(
+                tx,
+                [
+                    memory.input_item(
+                        head.lane_id,
+                        head.lane_generation,
+                        head.run_id,
+                        head.event_id,
+                        event.text,
+                        limits.max_item_bytes,
+                    )
+                    for head, event in new
+                ],
+            )
+            made = {lane_id: recall.select(history[lane_id], notes[lane_id], limits) for lane_id in lane_ids}
+        return [
+            snapshot.decode(head.snapshot) if head.snapshot is not None else made.get(head.lane_id)
+            for head in heads
+        ]

@@ -1,0 +1,130 @@
+"""The step journal: what an agent did is committed, under its turn's lock, before the agent goes on.
+
+Writes of all turns that are ready go in one transaction (group commit). A reply and its step commit together; the
+delivery command is published after the commit, and a crash between the two is found by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from schemas.delivery import reply_key
+from schemas.run import new_uuid7
+from workers.agents.errors import LostOwnership
+from workers.agents.journal import Emit, StepRecord
+from workers.delivery.journal import NewDelivery, PublishedDelivery, journal
+from workers.postgres.database import Database
+from workers.postgres.group_commit import GroupCommit
+from workers.turns import store
+from workers.turns.claim import Claimed
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalWrite:
+    turn: Claimed
+    step: StepRecord
+    emit: Emit | None
+
+
+class StepJournal:
+    """Owns the group commit of all turns' steps and replies."""
+
+    def __init__(
+        self,
+        database: Database,
+        published: Callable[[Sequence[PublishedDelivery]], None],
+        *,
+        patience: timedelta = timedelta(minutes=10),
+        observe: Callable[[int], None] | None = None,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self._database = database
+        self._published = published
+        self._reached = reached
+        self._queue: GroupCommit[JournalWrite, None] = GroupCommit(
+            "journal", self._commit, patience=patience, observe=observe
+        )
+
+    def of(self, turn: Claimed, recorded: Mapping[tuple[int, int], StepRecord]) -> TurnSteps:
+        """The journal port of one turn, with what an earlier life of its run recorded."""
+        return TurnSteps(self._queue, turn, recorded)
+
+    async def close(self) -> None:
+        await self._queue.close()
+
+    async def _commit(self, writes: Sequence[JournalWrite]) -> Sequence[None | Exception]:
+        async with self._database.transaction() as tx:
+            owned = await store.lock_owned(tx, [write.turn.own for write in writes])
+            kept = [w for w in writes if (w.turn.own.lane_id, w.turn.own.epoch) in owned]
+            deliveries = [row for write in kept if write.emit for row in _deliveries(write, write.emit)]
+            published = await journal(tx, deliveries) if deliveries else []
+            if kept:
+                await store.insert_steps(tx, [(write.turn.own, write.step) for write in kept])
+            self._reached("journal.before_commit")
+        self._reached("journal.committed")
+        if published:
+            self._published(published)
+        return [
+            None
+            if (w.turn.own.lane_id, w.turn.own.epoch) in owned
+            else LostOwnership(w.turn.own.run_id, w.turn.own.epoch)
+            for w in writes
+        ]
+
+
+def _deliveries(write: JournalWrite, emit: Emit) -> list[NewDelivery]:
+    head = write.turn.head
+    whole = reply_key(head.run_id, write.step.step, write.step.call)
+    several = len(emit.chunks) > 1
+    return [
+        NewDelivery(
+            id=new_uuid7(),
+            key=reply_key(head.run_id, write.step.step, write.step.call, chunk) if several else whole,
+            reply_key=whole,
+            chunk=chunk,
+            run_id=head.run_id,
+            lane_id=head.lane_id,
+            generation=head.lane_generation,
+            agent=head.agent,
+            recalled=emit.recalled and head.memory_key is not None,
+            channel=emit.channel,
+            account=emit.account,
+            address=emit.address,
+            text=text,
+            traceparent=head.traceparent,
+        )
+        for chunk, text in enumerate(emit.chunks)
+    ]
+
+
+class TurnSteps:
+    """The `TurnJournal` that an agent's turn writes to."""
+
+    def __init__(
+        self,
+        queue: GroupCommit[JournalWrite, None],
+        turn: Claimed,
+        recorded: Mapping[tuple[int, int], StepRecord],
+    ) -> None:
+        self._queue = queue
+        self._turn = turn
+        self.recorded = recorded
+
+    async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
+        """Return once `record`, with its reply if any, has committed; raises LostOwnership."""
+        try:
+            await self._queue.submit(JournalWrite(self._turn, record, emit))
+        except LostOwnership:
+            log.warning(
+                "ownership.lost",
+                run_id=str(self._turn.own.run_id),
+                epoch=self._turn.own.epoch,
+                refused=record.kind,
+            )
+            raise

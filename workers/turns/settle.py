@@ -1,0 +1,124 @@
+"""Settlement: one transaction ends a turn, and the next head becomes ready in a later statement of it.
+
+Own success is not lost ownership: when a commit's outcome is unknown the batch is settled again, and a run that
+already ended under this epoch counts as settled. The agent is never run again for the database's sake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+import structlog
+
+from schemas.run import RunStatus
+from workers.agents.errors import LostOwnership
+from workers.delivery.journal import abandon_pending
+from workers.postgres.database import Connection, Database
+from workers.postgres.group_commit import GroupCommit
+from workers.turns import store
+from workers.turns.claim import DEFAULT_RECALL_WAIT, Claimed
+from workers.turns.policy import Ended, LetGo, TryAgain
+from workers.turns.store import Release
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How the turn ended, with its usage as JSON text."""
+
+    turn: Claimed
+    ending: Ended | TryAgain | LetGo
+    usage: str | None = None
+
+
+class Settlements:
+    """Owns the group commit of settlements."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        recall_wait: timedelta = DEFAULT_RECALL_WAIT,
+        patience: timedelta = timedelta(minutes=10),
+        observe: Callable[[int], None] | None = None,
+        settled: Callable[[], None] = lambda: None,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self._database = database
+        self._recall_wait = recall_wait
+        self._settled = settled
+        self._reached = reached
+        self._queue: GroupCommit[Settlement, None] = GroupCommit(
+            "settlement", self._commit, patience=patience, observe=observe
+        )
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Return once the turn has ended in the database; raises LostOwnership."""
+        await self._queue.submit(settlement)
+
+    async def close(self) -> None:
+        await self._queue.close()
+
+    async def _commit(self, settlements: Sequence[Settlement]) -> Sequence[None | Exception]:
+        async with self._database.transaction() as tx:
+            owned = await store.lock_owned(tx, [s.turn.own for s in settlements])
+            kept = [s for s in settlements if (s.turn.own.lane_id, s.turn.own.epoch) in owned]
+            await self._end(tx, [s for s in kept if isinstance(s.ending, Ended)])
+            await self._release(tx, [s for s in kept if not isinstance(s.ending, Ended)])
+            lost = [s for s in settlements if (s.turn.own.lane_id, s.turn.own.epoch) not in owned]
+            outcomes = await store.read_outcomes(tx, [s.turn.own.run_id for s in lost]) if lost else {}
+            self._reached("settle.before_commit")
+        self._reached("settle.committed")
+        self._settled()
+        return [
+            None
+            if (s.turn.own.lane_id, s.turn.own.epoch) in owned
+            or outcomes.get(s.turn.own.run_id) == (s.turn.own.epoch, True)
+            else LostOwnership(s.turn.own.run_id, s.turn.own.epoch)
+            for s in settlements
+        ]
+
+    async def _end(self, tx: Connection, settlements: Sequence[Settlement]) -> None:
+        if not settlements:
+            return
+        endings = [s.ending for s in settlements if isinstance(s.ending, Ended)]
+        held = [s.turn.own for s in settlements]
+        await store.settle_runs(
+            tx,
+            held,
+            [ending.status.value for ending in endings],
+            [ending.reason for ending in endings],
+            [s.usage for s in settlements],
+        )
+        cancelled = [s.turn.own.run_id for s in settlements if _is_cancelled(s)]
+        if cancelled:
+            await abandon_pending(tx, cancelled, "abandoned: run cancelled")
+        withheld = [s.turn.own for s in settlements if isinstance(s.ending, Ended) and s.ending.withhold_input]
+        if withheld:
+            await store.withhold_inputs(tx, withheld)
+        await store.mark_next_ready(tx, sorted(own.lane_id for own in held), self._recall_wait)
+
+    async def _release(self, tx: Connection, settlements: Sequence[Settlement]) -> None:
+        if settlements:
+            await store.release_turns(tx, [_release_of(s) for s in settlements])
+
+
+def _is_cancelled(settlement: Settlement) -> bool:
+    return isinstance(settlement.ending, Ended) and settlement.ending.status is RunStatus.CANCELLED
+
+
+def _release_of(settlement: Settlement) -> Release:
+    own = settlement.turn.own
+    match settlement.ending:
+        case TryAgain(wait, reason, charged):
+            return Release(own, RunStatus.QUEUED.value, wait, retries=int(charged), reason=reason)
+        case LetGo(reason):
+            return Release(own, RunStatus.INTERRUPTED.value, timedelta(0), reason=reason)
+        case Ended():
+            raise AssertionError("an ended turn is not released")
+        case never:
+            assert_never(never)

@@ -1,0 +1,27 @@
+-- Second statement of the claim: what the lanes $1 (bigint[], locked by the first) would run, read only now, so that a
+-- run that another worker finished a moment ago is not seen as a head. $2 (interval) is how long a head waits for the
+-- replies before it to become final. A lane without an open run gives no row.
+select l.id as lane_id, l.generation as lane_generation, l.epoch,
+       r.id as run_id, r.generation, r.agent, r.memory_key, r.channel, r.account, r.event_id, r.status,
+       r.retries, r.crashes, r.attempts, r.traceparent, r.event,
+       r.cancel_requested_at is not null as cancel_requested,
+       greatest(r.due_at, gate.opens_at) as due_at,
+       greatest(r.due_at, gate.opens_at) <= parley_now() as due,
+       r.admitted_at,
+       t.run_id is not null as resumed, t.session_id as owned_by, t.snapshot
+  from lanes l
+ cross join lateral (
+       select id, generation, agent, memory_key, channel, account, event_id, status, retries, crashes, attempts,
+              traceparent, event, cancel_requested_at, due_at, admitted_at
+         from runs
+        where runs.lane_id = l.id and runs.finished_at is null
+        order by runs.position
+        limit 1
+       ) r
+  left join turns t on t.lane_id = l.id
+  left join lateral (
+       select max(d.created_at) + $2::interval as opens_at
+         from deliveries d
+        where d.lane_id = l.id and d.finished_at is null and d.recalled and t.run_id is null
+       ) gate on true
+ where l.id = any($1::bigint[])

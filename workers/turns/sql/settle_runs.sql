@@ -1,0 +1,16 @@
+-- Ends the turns of the lanes $1 (bigint[], locked and owned) and their runs $2 (uuid[]): status $3, reason $4, usage $5
+-- (text[] of JSON). Clears owner and snapshot with the status.
+with done as (
+    select * from unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[])
+        as d (lane_id, run_id, status, reason, usage)
+),
+freed as (
+    update lanes l set owner_run = null from done where l.id = done.lane_id
+),
+ended as (
+    update runs r
+       set status = done.status, reason = done.reason, usage = done.usage::jsonb, finished_at = parley_now()
+      from done
+     where r.id = done.run_id
+)
+delete from turns using done where turns.lane_id = done.lane_id

@@ -1,0 +1,254 @@
+"""The statements of a turn. The caller opens the transaction; nothing here commits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from workers.agents.journal import StepRecord
+from workers.postgres.database import Connection, Row
+from workers.postgres.sql import load
+from workers.turns.policy import ReadyLane
+
+HOLD_SESSION = load(__package__, "hold_session")
+FIND_READY = load(__package__, "find_ready")
+LOCK_LANES = load(__package__, "lock_lanes")
+READ_HEADS = load(__package__, "read_heads")
+TAKE_LANES = load(__package__, "take_lanes")
+POSTPONE_READY = load(__package__, "postpone_ready")
+DROP_READY = load(__package__, "drop_ready")
+LOCK_OWNED = load(__package__, "lock_owned")
+INSERT_STEPS = load(__package__, "insert_steps")
+READ_STEPS = load(__package__, "read_steps")
+SETTLE_RUNS = load(__package__, "settle_runs")
+RELEASE_TURNS = load(__package__, "release_turns")
+MARK_NEXT_READY = load(__package__, "mark_next_ready")
+READ_OUTCOMES = load(__package__, "read_outcomes")
+READ_CANCELLED = load(__package__, "read_cancelled")
+WITHHOLD_INPUTS = load(__package__, "withhold_inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What a write of a turn must still hold: the lane, by this run, under this epoch."""
+
+    lane_id: int
+    run_id: UUID
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head run of a locked lane, as read after the lock."""
+
+    lane_id: int
+    lane_generation: int
+    run_id: UUID
+    generation: int
+    agent: str
+    memory_key: str | None
+    channel: str
+    account: str
+    event_id: str
+    status: str
+    retries: int
+    crashes: int
+    attempts: int
+    traceparent: str | None
+    event: bytes
+    cancel_requested: bool
+    due_at: datetime
+    due: bool
+    admitted_at: datetime
+    resumed: bool
+    owned_by: UUID | None
+    snapshot: bytes | None
+
+
+async def hold_session(tx: Connection, session_id: UUID) -> bool:
+    """Keep the session from being taken over until the transaction ends; False where it already was."""
+    return await tx.fetchrow(HOLD_SESSION, session_id) is not None
+
+
+async def find_ready(
+    tx: Connection,
+    agents: Sequence[str],
+    after: tuple[str, str],
+    *,
+    groups: int,
+    per_group: int,
+    at_most: int,
+) -> list[ReadyLane]:
+    rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most)
+    return [ReadyLane(row["lane_id"], row["agent"], row["account"]) for row in rows]
+
+
+async def lock_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[int]:
+    """Lock what nobody else holds at this moment, in id order."""
+    return [row["id"] for row in await tx.fetch(LOCK_LANES, lane_ids)]
+
+
+async def read_heads(tx: Connection, lane_ids: Sequence[int], recall_wait: timedelta) -> list[Head]:
+    rows = await tx.fetch(READ_HEADS, lane_ids, recall_wait)
+    return [_head(row) for row in rows]
+
+
+def _head(row: Row) -> Head:
+    return Head(
+        lane_id=row["lane_id"],
+        lane_generation=row["lane_generation"],
+        run_id=row["run_id"],
+        generation=row["generation"],
+        agent=row["agent"],
+        memory_key=row["memory_key"],
+        channel=row["channel"],
+        account=row["account"],
+        event_id=row["event_id"],
+        status=row["status"],
+        retries=row["retries"],
+        crashes=row["crashes"],
+        attempts=row["attempts"],
+        traceparent=row["traceparent"],
+        event=row["event"],
+        cancel_requested=row["cancel_requested"],
+        due_at=row["due_at"],
+        due=row["due"],
+        admitted_at=row["admitted_at"],
+        resumed=row["resumed"],
+        owned_by=row["owned_by"],
+        snapshot=row["snapshot"],
+    )
+
+
+async def take_lanes(
+    tx: Connection,
+    heads: Sequence[Head],
+    snapshots: Sequence[bytes | None],
+    digests: Sequence[bytes | None],
+    session_id: UUID,
+) -> Mapping[int, int]:
+    """Take ownership of the heads' lanes; returns each lane's new epoch."""
+    rows = await tx.fetch(
+        TAKE_LANES,
+        [head.lane_id for head in heads],
+        [head.run_id for head in heads],
+        snapshots,
+        digests,
+        session_id,
+    )
+    return {row["lane_id"]: row["epoch"] for row in rows}
+
+
+async def postpone_ready(tx: Connection, until: Mapping[int, datetime]) -> None:
+    await tx.execute(POSTPONE_READY, list(until), list(until.values()))
+
+
+async def drop_ready(tx: Connection, lane_ids: Sequence[int]) -> None:
+    await tx.execute(DROP_READY, lane_ids)
+
+
+async def lock_owned(tx: Connection, held: Sequence[Ownership]) -> set[tuple[int, int]]:
+    """Lock what is still owned; returns (lane, epoch) of that, and the rest is lost ownership."""
+    distinct = list({(own.lane_id, own.epoch): own for own in held}.values())
+    rows = await tx.fetch(
+        LOCK_OWNED,
+        [own.lane_id for own in distinct],
+        [own.run_id for own in distinct],
+        [own.epoch for own in distinct],
+    )
+    return {(row["id"], row["epoch"]) for row in rows}
+
+
+async def insert_steps(tx: Connection, steps: Sequence[tuple[Ownership, StepRecord]]) -> None:
+    await tx.execute(
+        INSERT_STEPS,
+        [own.run_id for own, _ in steps],
+        [step.step for _, step in steps],
+        [step.call for _, step in steps],
+        [step.kind for _, step in steps],
+        [step.name for _, step in steps],
+        [step.args_digest for _, step in steps],
+        [step.agent_version for _, step in steps],
+        [step.state for _, step in steps],
+        [step.result for _, step in steps],
+        [own.epoch for own, _ in steps],
+    )
+
+
+async def read_steps(tx: Connection, run_id: UUID) -> dict[tuple[int, int], StepRecord]:
+    rows = await tx.fetch(READ_STEPS, run_id)
+    return {
+        (row["step"], row["call"]): StepRecord(
+            step=row["step"],
+            call=row["call"],
+            kind=row["kind"],
+            name=row["name"],
+            args_digest=row["args_digest"],
+            agent_version=row["agent_version"],
+            state=row["state"],
+            result=row["result"],
+        )
+        for row in rows
+    }
+
+
+async def settle_runs(
+    tx: Connection,
+    held: Sequence[Ownership],
+    statuses: Sequence[str],
+    reasons: Sequence[str | None],
+    usages: Sequence[str | None],
+) -> None:
+    await tx.execute(
+        SETTLE_RUNS,
+        [own.lane_id for own in held],
+        [own.run_id for own in held],
+        statuses,
+        reasons,
+        usages,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """How a run goes back to the queue: due after `wait`, with these counts raised."""
+
+    own: Ownership
+    status: str
+    wait: timedelta
+    retries: int = 0
+    crashes: int = 0
+    attempts: int = 0
+    reason: str | None = None
+
+
+async def release_turns(tx: Connection, releases: Sequence[Release]) -> None:
+    await tx.execute(
+        RELEASE_TURNS,
+        [release.own.lane_id for release in releases],
+        [release.own.run_id for release in releases],
+        [release.status for release in releases],
+        [release.wait for release in releases],
+        [release.retries for release in releases],
+        [release.crashes for release in releases],
+        [release.attempts for release in releases],
+        [release.reason for release in releases],
+    )
+
+
+async def mark_next_ready(tx: Connection, lane_ids: Sequence[int], recall_wait: timedelta) -> None:
+    await tx.execute(MARK_NEXT_READY, lane_ids, recall_wait)
+
+
+async def withhold_inputs(tx: Connection, held: Sequence[Ownership]) -> None:
+    await tx.execute(WITHHOLD_INPUTS, [own.run_id for own in held], [own.lane_id for own in held])
+
+
+async def read_outcomes(tx: Connection, run_ids: Sequence[UUID]) -> dict[UUID, tuple[int, bool]]:
+    """Each run's epoch and whether it has finished."""
+    rows = await tx.fetch(READ_OUTCOMES, run_ids)
+    return {row["id"]: (row["epoch"], row["finished"]) for row in rows}
+
+
+async def read_cancelled(tx: Connection, run_ids: Sequence[UUID]) -> list[UUID]:
+    return [row["id"] for row in await tx.fetch(READ_CANCELLED, run_ids)]
