@@ -34,7 +34,6 @@ from schemas.upcast import CURRENT_VERSION, upcast
 EVENT_TYPE: Final = "parley.event.v1"
 MAX_EVENT_BYTES: Final = 900 * 1024
 MAX_ATTACHMENTS: Final = 64
-MAX_CLAIMS: Final = 64
 PAYLOAD_HASH_VERSION: Final = 1
 
 
@@ -83,12 +82,6 @@ def _in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _bounded_claims(principal: Principal) -> Principal:
-    if len(principal.claims) > MAX_CLAIMS:
-        raise ValueError(f"must hold at most {MAX_CLAIMS} claims")
-    return principal
-
-
 def _base64(text: str) -> str:
     try:
         base64.b64decode(text, validate=True)
@@ -113,7 +106,7 @@ class Attachment(BaseModel):
     id: Id
     name: Annotated[Text, Field(max_length=1024)] = ""
     media_type: Annotated[str, StringConstraints(strict=True, max_length=255)] = "application/octet-stream"
-    size_bytes: Annotated[int, Field(strict=True, ge=0, lt=2**63)] | None = None
+    size_bytes: Annotated[int, Field(strict=True, ge=0, lt=2**53)] | None = None
     url: Link | None = None
     handle: Link | None = None
 
@@ -132,14 +125,16 @@ class Event(BaseModel):
     thread: Id | None = None
     audience: Id
     kind: Kind
-    principal: Annotated[Principal, AfterValidator(_bounded_claims)]
+    principal: Principal
     sender_name: Annotated[Text, Field(max_length=1024)] | None = None
     text: Text = ""
     attachments: Annotated[tuple[Attachment, ...], Field(max_length=MAX_ATTACHMENTS)] = ()
     reply_address: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=4096)] | None = None
     occurred_at: Moment
     payload: Any = None
-    payload_base64: Annotated[str, AfterValidator(_base64)] | None = None
+    payload_base64: (
+        Annotated[str, AfterValidator(_base64), Field(json_schema_extra={"contentEncoding": "base64"})] | None
+    ) = None
 
     _raw: bytes = PrivateAttr(default=b"")
 

@@ -12,12 +12,13 @@ from hashlib import sha256
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from schemas.reason import Reason, RefusedRecord
 from schemas.text import clean
 
 DIRECT: Final = "direct"
+MAX_CLAIMS: Final = 64
 
 Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=r"^[^\u0000-\u001f\u007f]+$")
@@ -39,7 +40,9 @@ class Principal:
 
     id: Id
     tenant: Id | None = None
-    claims: Mapping[ClaimText, ClaimText] = field(default_factory=dict)
+    claims: Annotated[Mapping[ClaimText, ClaimText], Field(max_length=MAX_CLAIMS)] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)

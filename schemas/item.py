@@ -16,14 +16,15 @@ class ItemKind(StrEnum):
 
 
 class ItemStatus(StrEnum):
-    """An input is accepted, or denied by a later policy; a reply stands where its deliveries stand."""
+    """An input is accepted, or withheld by a later denial; a reply is pending until its deliveries are
+    final.
+    """
 
     ACCEPTED = "accepted"
-    DENIED = "denied"
+    WITHHELD = "withheld"
     PENDING = "pending"
     SENT = "sent"
     FAILED = "failed"
-    UNCERTAIN = "uncertain"
     UNKNOWN = "unknown"
 
 
@@ -44,7 +45,7 @@ def reply_status(chunks: Iterable[DeliveryState]) -> ItemStatus:
 _WORST_FIRST = (
     (DeliveryState.FAILED, ItemStatus.FAILED),
     (DeliveryState.UNKNOWN, ItemStatus.UNKNOWN),
-    (DeliveryState.UNCERTAIN, ItemStatus.UNCERTAIN),
+    (DeliveryState.UNCERTAIN, ItemStatus.PENDING),
     (DeliveryState.SENDING, ItemStatus.PENDING),
     (DeliveryState.PENDING, ItemStatus.PENDING),
 )

@@ -94,7 +94,7 @@ def _int64_or_float(digits: str) -> int | float:
 
 def _deeper_than(tree: Any, limit: int) -> bool:
     level = [tree]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [child for node in level for child in _containers(node)]
         if not level:
             return False
