@@ -130,8 +130,7 @@ class ReplyKey:
     chunk: int | None = None
 
     def __str__(self) -> str:
-        whole = f"{self.run}:{self.step}:{self.call}"
-        return whole if self.chunk is None else f"{whole}:{self.chunk}"
+        return reply_key(self.run, self.step, self.call, self.chunk)
 
     @classmethod
     def parse(cls, text: str) -> "ReplyKey | None":
@@ -141,3 +140,9 @@ class ReplyKey:
             return None
         run, step, call, chunk = match.groups()
         return cls(UUID(run), int(step), int(call), None if chunk is None else int(chunk))
+
+
+def reply_key(run: UUID, step: int, call: int, chunk: int | None = None) -> str:
+    """The text form `run:step:call`, or `run:step:call:chunk` for one of several chunks."""
+    whole = f"{run}:{step}:{call}"
+    return whole if chunk is None else f"{whole}:{chunk}"

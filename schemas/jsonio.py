@@ -9,7 +9,6 @@ Writing: compact, UTF-8. A non-finite float is written as null, since orjson has
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -19,6 +18,7 @@ from schemas.text import clean_tree
 
 MAX_DEPTH: Final = 64
 
+_CONTAINERS: Final = (dict, list)
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -93,18 +93,17 @@ def _int64_or_float(digits: str) -> int | float:
 
 
 def _deeper_than(tree: Any, limit: int) -> bool:
-    level = [tree]
+    level = [tree] if type(tree) in _CONTAINERS else []
     for _ in range(limit):
-        level = [child for node in level for child in _containers(node)]
         if not level:
             return False
-    return True
-
-
-def _containers(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict):
-        return (child for child in node.values() if isinstance(child, dict | list))
-    return (child for child in node if isinstance(child, dict | list)) if isinstance(node, list) else iter(())
+        level = [
+            child
+            for node in level
+            for child in (node.values() if type(node) is dict else node)
+            if type(child) in _CONTAINERS
+        ]
+    return bool(level)
 
 
 def _without_position(message: str) -> str:
