@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.errors import Misconfigured
 from schemas.event import Event
-from workers.agents.meter import RunLimits
+from workers.agents.meter import DEFAULT_LIMITS, RunLimits
 from workers.agents.policy import OnChange
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Agent:
     subscriptions: Sequence[Subscription] = ()
     version: str = "1"
     on_change: OnChange = "fail"
-    limits: RunLimits = RunLimits()
+    limits: RunLimits = DEFAULT_LIMITS
     timeout: timedelta = timedelta(minutes=10)
     retries: int = 5
     max_crash_attempts: int = 3
@@ -73,7 +73,9 @@ class Agent:
     @property
     def is_function(self) -> bool:
         """Whether `runs` is a plain async function, which needs no model library."""
-        return iscoroutinefunction(self.runs) or iscoroutinefunction(getattr(self.runs, "__call__", None))
+        return iscoroutinefunction(self.runs) or iscoroutinefunction(
+            getattr(type(self.runs), "__call__", None)
+        )
 
     def listens_to(self, event: Event) -> bool:
         """Whether a subscription of the agent matches `event`."""

@@ -1,6 +1,7 @@
 """What a run used: counted as it happens, read at settlement, limited on the way."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from workers.agents.errors import LimitExceeded
 
@@ -12,6 +13,9 @@ class RunLimits:
     steps: int = 25
     tokens: int | None = None
     replies: int = 20
+
+
+DEFAULT_LIMITS: Final = RunLimits()
 
 
 @dataclass(slots=True)

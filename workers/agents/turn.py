@@ -7,7 +7,7 @@ the agent runs again from the start, and every one of them that was committed gi
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from inspect import isawaitable
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 from uuid import UUID
 
 from schemas.event import Attachment, Event
@@ -24,7 +24,6 @@ from workers.memory.access import Deny
 from workers.memory.notes import Note, Notebook, NotePage, NotOwner, Receipt, Refused
 from workers.memory.snapshot import Exchange, NoteEntry, Snapshot
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 DONE: Final = b"null"
@@ -205,16 +204,20 @@ class Turn:
         return self._made(await edit((scope.step, scope.call)))
 
     def _made(self, outcome: Receipt | Refused | NotOwner | Deny) -> Receipt:
-        made = self._allowed(outcome)
-        if isinstance(made, Refused):
-            raise NoteRefused(made.problem)
-        if isinstance(made, NotOwner):
+        if isinstance(outcome, Deny):
+            raise self._denied(outcome)
+        if isinstance(outcome, Refused):
+            raise NoteRefused(outcome.problem)
+        if isinstance(outcome, NotOwner):
             self.steps.close()
             raise LostOwnership
-        return made
+        return outcome
 
     def _allowed(self, outcome: T | Deny) -> T:
         if isinstance(outcome, Deny):
-            self.meter.notes_denied += 1
-            raise NotesDenied(outcome.reason)
+            raise self._denied(outcome)
         return outcome
+
+    def _denied(self, answer: Deny) -> NotesDenied:
+        self.meter.notes_denied += 1
+        return NotesDenied(answer.reason)

@@ -4,10 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.errors import Transient
 from schemas.event import Event
 from schemas.identity import Identity, Principal
 
 Purpose = Literal["dispatch", "recall", "notes"]
+
+
+class PolicyUnavailable(Transient):
+    """The app's policy raised or timed out; nothing was decided."""
 
 
 @dataclass(frozen=True, slots=True)

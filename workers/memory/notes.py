@@ -12,7 +12,7 @@ from uuid import UUID
 
 from schemas import jsonio
 from workers.memory import policy
-from workers.memory.access import Allow, Deny
+from workers.memory.access import Allow, Deny, PolicyUnavailable
 from workers.memory.policy import NoteDraft, Problem
 from workers.postgres.database import Database
 from workers.postgres.sql import load
@@ -128,7 +128,7 @@ class Notes:
     async def list(
         self, scope: NoteScope, cursor: str | None = None, limit: int = policy.MAX_LISTED
     ) -> NotePage:
-        """Live notes by key, those after `cursor`; never more than 50. Any string is a cursor, and opens no other scope."""
+        """Live notes by key, those after `cursor`; never more than 50. A cursor is a key, and opens no other scope."""
         if cursor and policy.key_problem(cursor):
             return NotePage((), None)
         size = max(1, min(limit, policy.MAX_LISTED))
@@ -163,7 +163,7 @@ class Notebook:
         denied = await self._denied()
         return denied or await self._notes.remove(self._scope, at, key)
 
-    async def get(self, key: str) -> Note | None | Deny:
+    async def get(self, key: str) -> Note | Deny | None:
         """`Notes.get` in this turn's scope."""
         denied = await self._denied()
         return denied or await self._notes.get(self._scope, key)
@@ -174,7 +174,10 @@ class Notebook:
         return denied or await self._notes.list(self._scope, cursor)
 
     async def _denied(self) -> Deny | None:
-        answer = await self._authorize()
+        try:
+            answer = await self._authorize()
+        except Exception as error:
+            raise PolicyUnavailable from error
         return answer if isinstance(answer, Deny) else None
 
 

@@ -1,0 +1,19 @@
+"""Which conversation an event belongs to: derived from the verified event alone, never from what a payload says."""
+
+from schemas.event import Event
+from schemas.identity import Identity
+
+
+def identity_of(memory_key: str, event: Event) -> Identity:
+    """The identity of `event` under `memory_key`; the thread is part of the chat."""
+    return Identity(memory_key, event.channel, event.account, chat_of(event), event.audience)
+
+
+def chat_of(event: Event) -> str:
+    """`chat`, or `chat/thread`; `%` and `/` inside either are escaped, so that two places never share a name."""
+    chat = _escape(event.chat)
+    return chat if event.thread is None else f"{chat}/{_escape(event.thread)}"
+
+
+def _escape(part: str) -> str:
+    return part.replace("%", "%25").replace("/", "%2F")
