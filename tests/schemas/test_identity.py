@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from schemas.identity import Identity, InvalidRecordKey, parse_record_key, record_key
 
 PARTS = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="\x00") | st.sampled_from("|%/. "),
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x00") | st.sampled_from("|%/. "),
     max_size=8,
 )
 IDENTITIES = st.builds(Identity, PARTS, PARTS, PARTS, PARTS, PARTS)
