@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 from typing import Any
 
-from faust.types import Message
+from faust.types import TP, Message
 
 from workers.kafka.broker import wait_for_topics
 from workers.kafka.errors import ConsumerDied
@@ -47,7 +47,14 @@ class Batch:
 class RecordConsumer:
     """One member of group `settings.group(role)` over one topic, in the caller's loop; one life each."""
 
-    def __init__(self, settings: KafkaSettings, topic: str, role: str) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        role: str,
+        on_skipped: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`on_skipped` hears how many offsets were gone (retention, a lost log) before they could be read."""
         self.topic = topic
         self.group = settings.group(role)
         self._settings = settings
@@ -57,6 +64,7 @@ class RecordConsumer:
         self._ledger: Ledger[Message] = Ledger()
         self._room = asyncio.Event()
         self._draining = asyncio.Event()
+        self._on_skipped = on_skipped
 
     async def start(self) -> None:
         """Wait for a broker, check the topic, begin to join; returns early, un-started, once told to drain.
@@ -69,6 +77,7 @@ class RecordConsumer:
         app.finalize()
         self._queue = open_channel(app, self.topic, self._settings)
         app.member.on_revoked = self._on_revoked
+        app.member.on_jump = self._on_jump
         self._app = app
         self._starting = asyncio.create_task(app.start(), name=f"kafka-start-{self.group}")
 
@@ -215,6 +224,14 @@ class RecordConsumer:
     def _on_revoked(self) -> None:
         self._ledger.clear()
         self._room.set()
+
+    def _on_jump(self, tp: TP, expected: int, found: int) -> None:
+        if found > expected:
+            log.error("%s lost offsets %d to %d before they were read", tp, expected, found - 1)
+            self._on_skipped(found - expected)
+        else:
+            log.error("%s went back from offset %d to %d: its log was cut or made anew", tp, expected, found)
+            self._ledger.forget(tp.partition)
 
     def _raise_if_dead(self) -> None:
         app = self._app

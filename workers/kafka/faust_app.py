@@ -3,6 +3,7 @@
 What is changed and why (docs/faust.md has the evidence):
 - the channel is read directly, not through a stream: a stream acknowledges what it skips during a rebalance;
 - the queue between faust and the reader is bounded in bytes as well as in records;
+- a log that became shorter or lost its beginning is told, not passed over in silence;
 - offsets acknowledged before a rebalance are committed before the partitions go;
 - the client thread is a daemon, so a broker that never answers cannot keep the process alive.
 """
@@ -81,8 +82,11 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
+    _expected: dict[TP, int]
     last_poll: float | None = None
     on_revoked: Callable[[], None] | None = None
+    on_jump: Callable[[TP, int, int], None] | None = None
+    """Called with partition, expected offset and the offset that came instead."""
     queue: ByteBoundedQueue | None = None
 
     async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
@@ -99,6 +103,10 @@ class _Consumer(driver.Consumer):
             watcher.close()
         return await deliver
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._expected = {}
+
     @property
     def client(self) -> Any:
         """aiokafka's own consumer; None before the thread has made it."""
@@ -106,6 +114,27 @@ class _Consumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def perform_seek(self) -> None:
+        await super().perform_seek()
+        self._expected = {tp: offset for tp, offset in self._committed_offset.items() if offset is not None}
+
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        expected = self._expected.get(tp, record.offset)
+        if record.offset != expected:
+            if record.offset < expected:
+                self._begin_again(tp)
+            if self.on_jump is not None:
+                self.on_jump(tp, expected, record.offset)
+        self._expected[tp] = record.offset + 1
+        return super()._to_message(tp, record)
+
+    def _begin_again(self, tp: TP) -> None:
+        """Without this faust drops records below the offset it has read, and says nothing."""
+        self._read_offset[tp] = self._committed_offset[tp] = None
+        self._acked.pop(tp, None)
+        self._acked_index.pop(tp, None)
+        self._gap.pop(tp, None)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
         records = await super()._getmany(active_partitions, timeout)

@@ -1,0 +1,1 @@
+"""Postgres and the mock cluster in a process of their own."""

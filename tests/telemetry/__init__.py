@@ -1,0 +1,1 @@
+"""Metric names, log lines and trace headers."""
