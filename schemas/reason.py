@@ -23,6 +23,7 @@ class Reason(StrEnum):
     UNKNOWN_KIND = "unknown_kind"
     PAYLOAD_MISMATCH = "payload_mismatch"
     POLICY_UNAVAILABLE = "policy_unavailable"
+    UNHEALABLE = "unhealable"
     REFUSED_BY_STORE = "refused_by_store"
     DELIVERY_FAILED = "delivery_failed"
 

@@ -1,9 +1,9 @@
 """What becomes of an event whose reservation already exists, for one agent.
 
-    known event id,   same payload         -> Duplicate
-    known event id,   another payload      -> Mismatch, whatever state the first run is in
-    only the message identity is known     -> Duplicate, payloads are not compared (twin events of one message)
-    no run and no recorded outcome         -> Heal while the lane was never reset, else Unhealable
+known event id,   same payload         -> Duplicate
+known event id,   another payload      -> Mismatch, whatever state the first run is in
+only the message identity is known     -> Duplicate, payloads are not compared (twin events of one message)
+no run and no recorded outcome         -> Heal while the lane was never reset, else Unhealable
 """
 
 from dataclasses import dataclass
@@ -101,6 +101,4 @@ def decide(
 
 def _differs(candidate: Candidate, reserved: Reserved) -> bool:
     # Hashes of two versions cover different fields and say nothing about each other.
-    return (
-        candidate.hash_version == reserved.hash_version and candidate.payload_hash != reserved.payload_hash
-    )
+    return candidate.hash_version == reserved.hash_version and candidate.payload_hash != reserved.payload_hash

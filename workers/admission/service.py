@@ -33,7 +33,7 @@ class Admission:
         database: Database,
         *,
         idempotency_ttl: timedelta = DEFAULT_IDEMPOTENCY_TTL,
-        patience: timedelta = timedelta(minutes=10),
+        patience: timedelta | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._database = database
@@ -50,9 +50,9 @@ class Admission:
             return []
         return await apply_in_halves(candidates, self._admit, self._patience)
 
-    async def _admit(self, candidates: Sequence[Candidate]) -> list[Outcome]:
+    async def _admit(self, candidates: Sequence[Candidate]) -> list[Outcome | Exception]:
         async with self._database.transaction() as tx:
-            outcomes = await self._admit_in(tx, candidates)
+            outcomes: list[Outcome | Exception] = [*await self._admit_in(tx, candidates)]
             self._reached("admission.before_commit")
         self._reached("admission.committed")
         return outcomes

@@ -54,7 +54,9 @@ async def reserve(
 ) -> set[object]:
     """Reserve what is free and return the run ids of the candidates that got their reservation."""
     # One order for all workers: two batches that hold twins of one message meet them in the same sequence.
-    ordered = sorted(candidates, key=lambda c: (c.channel, c.account, c.message_id or "", c.event_id, c.agent))
+    ordered = sorted(
+        candidates, key=lambda c: (c.channel, c.account, c.message_id or "", c.event_id, c.agent)
+    )
     rows = await tx.fetch(
         INSERT_RESERVATIONS,
         [c.agent for c in ordered],

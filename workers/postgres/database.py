@@ -7,15 +7,34 @@ the middle of a transaction holds its locks for seconds only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 
-Connection = asyncpg.pool.PoolConnectionProxy
-Row = asyncpg.Record
+
+class Row(Protocol):
+    """One row: columns by name or place, in the driver's Python types."""
+
+    def __getitem__(self, column: str | int) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __len__(self) -> int: ...
+
+
+class Connection(Protocol):
+    """A connection, in or outside a transaction; the driver's own methods that the stores use."""
+
+    async def fetch(self, statement: str, *arguments: object) -> Sequence[Row]: ...
+
+    async def fetchrow(self, statement: str, *arguments: object) -> Row | None: ...
+
+    async def fetchval(self, statement: str, *arguments: object) -> Any: ...
+
+    async def execute(self, statement: str, *arguments: object) -> str: ...
 
 
 def _milliseconds(value: timedelta) -> str:
@@ -73,27 +92,29 @@ class Database:
         async with self._pool.acquire(timeout=self._acquire_seconds) as connection, connection.transaction():
             yield connection
 
-    async def fetch(self, statement: str, *arguments: Any) -> Sequence[Row]:
+    async def fetch(self, statement: str, *arguments: object) -> Sequence[Row]:
         async with self.acquire() as connection:
             return await connection.fetch(statement, *arguments)
 
-    async def fetchrow(self, statement: str, *arguments: Any) -> Row | None:
+    async def fetchrow(self, statement: str, *arguments: object) -> Row | None:
         async with self.acquire() as connection:
             return await connection.fetchrow(statement, *arguments)
 
-    async def execute(self, statement: str, *arguments: Any) -> str:
+    async def execute(self, statement: str, *arguments: object) -> str:
         async with self.acquire() as connection:
             return await connection.execute(statement, *arguments)
 
     @property
     def size(self) -> int:
         """Connections that are open now."""
-        return self._pool.get_size()
+        size: int = self._pool.get_size()
+        return size
 
     @property
     def in_use(self) -> int:
         """Connections that are handed out now."""
-        return self._pool.get_size() - self._pool.get_idle_size()
+        used: int = self._pool.get_size() - self._pool.get_idle_size()
+        return used
 
     async def close(self, within: timedelta = timedelta(seconds=10)) -> None:
         """Close when the connections have come back, or break them off after `within`."""

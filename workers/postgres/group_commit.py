@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, stop_never, wait_random_exponential
 
 from workers.postgres.failures import is_data_error, is_retryable
 
@@ -26,13 +26,13 @@ log = structlog.get_logger(__name__)
 
 async def apply_in_halves(
     items: Sequence[T],
-    apply: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
-    patience: timedelta,
+    apply: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+    patience: timedelta | None,
 ) -> list[R | Exception]:
     """Apply all `items` at once and give each one's result in order; a poison item gets its own data error.
 
-    Retryable failures are tried again for at most `patience`; then, or on any other failure, every item of the
-    batch gets that failure.
+    Retryable failures are tried again for at most `patience` (None: until cancelled); then, or on any other
+    failure, every item of the batch gets that failure.
     """
     try:
         return list(await _with_retries(items, apply, patience))
@@ -49,12 +49,14 @@ async def apply_in_halves(
 
 
 async def _with_retries(
-    items: Sequence[T], apply: Callable[[Sequence[T]], Awaitable[Sequence[R]]], patience: timedelta
-) -> Sequence[R]:
+    items: Sequence[T],
+    apply: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+    patience: timedelta | None,
+) -> Sequence[R | Exception]:
     async for attempt in AsyncRetrying(
         retry=retry_if_exception(is_retryable),
         wait=wait_random_exponential(multiplier=0.02, max=2),
-        stop=stop_after_delay(patience.total_seconds()),
+        stop=stop_never if patience is None else stop_after_delay(patience.total_seconds()),
         reraise=True,
     ):
         with attempt:
@@ -72,7 +74,7 @@ class GroupCommit(Generic[T, R]):
         *,
         max_batch: int = 500,
         flushers: int = 1,
-        patience: timedelta = timedelta(minutes=10),
+        patience: timedelta | None = None,
         observe: Callable[[int], None] | None = None,
     ) -> None:
         self._name = name

@@ -95,11 +95,11 @@ class Hints:
                 self._something_to_send.clear()
                 names, self._outgoing = self._outgoing, set()
                 if names and not lost.is_set():
-                    await connection.execute("select pg_notify($1, $2)", self.CHANNEL, ",".join(sorted(names)))
+                    await connection.execute(
+                        "select pg_notify($1, $2)", self.CHANNEL, ",".join(sorted(names))
+                    )
                 # At most one NOTIFY in five milliseconds: a NOTIFY takes a lock that all commits share.
                 await asyncio.sleep(0.005)
         finally:
             with contextlib.suppress(Exception):
                 await connection.close(timeout=2)
-
-

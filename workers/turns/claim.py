@@ -166,7 +166,10 @@ class Claims:
     async def _take(self, tx: Connection, session_id: UUID, heads: Sequence[Head]) -> list[Claimed]:
         events = [decode_event(head.event) for head in heads]
         frozen = await self._freeze(tx, heads, events)
-        encoded = [head.snapshot or (past and snapshot.encode(past)) for head, past in zip(heads, frozen, strict=True)]
+        encoded = [
+            head.snapshot if past is None or head.snapshot is not None else snapshot.encode(past)
+            for head, past in zip(heads, frozen, strict=True)
+        ]
         epochs = await store.take_lanes(
             tx, heads, encoded, [stored and snapshot.digest(stored) for stored in encoded], session_id
         )
@@ -178,7 +181,7 @@ class Claims:
     async def _freeze(
         self, tx: Connection, heads: Sequence[Head], events: Sequence[Event]
     ) -> list[snapshot.Snapshot | None]:
-        """Each head's snapshot: the one it was first claimed with, or a new one; None where it is bound to no memory."""
+        """Each head's snapshot: the one it was first claimed with, or a new one; None where it keeps no memory."""
         new = [
             (head, event)
             for head, event in zip(heads, events, strict=True)

@@ -1,52 +1,58 @@
-"""One turn from its claim to how it ended: ask the policy, run the agent, name the ending. Writes nothing itself.
+"""One turn from its claim to how it ended: ask the policy, run the agent, name the ending.
 
-The policy, the model and the tools all run outside any transaction.
+Nothing here runs inside a transaction, and nothing but the step journal is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from hashlib import sha256
+from typing import Final, Literal
 from uuid import UUID
 
 import structlog
 
 from schemas import jsonio
-from schemas.identity import Identity
 from schemas.run import RunStatus
 from workers.agents.agent import Agent
-from workers.agents.errors import LostOwnership, Permanent, ReplayDiverged, Retryable, classify
-from workers.agents.journal import StepRecord
+from workers.agents.errors import LostOwnership, Permanent, Retryable, classify
+from workers.agents.journal import Emit, StepRecord
 from workers.agents.meter import Meter
 from workers.agents.runner import run_agent
-from workers.agents.turn import Turn
-from workers.memory.access import Access, Allow, Deny
+from workers.agents.turn import Split, Turn
+from workers.memory.access import Access, Allow, Deny, Purpose
+from workers.memory.binding import identity_of
 from workers.memory.limits import Conversations
-from workers.memory.notes import Notes, NoteScope
+from workers.memory.notes import Notebook, Notes, NoteScope
 from workers.postgres.database import Database
 from workers.turns import store
 from workers.turns.claim import Claimed
-from workers.turns.journal import StepJournal
-from workers.turns.policy import Backoff, Ended, Ending, LetGo, Lost, TryAgain, after_retryable
+from workers.turns.journal import StepJournal, TurnSteps
+from workers.turns.policy import Backoff, Ended, Ending, LetGo, Lost, after_retryable
 
-AUTHORIZE_TIMEOUT = timedelta(seconds=5)
+AUTHORIZE_TIMEOUT: Final = timedelta(seconds=5)
+FAILURE_STEP: Final = 2**31 - 1
+"""Where the message of `on_failure` stands in the journal: after every step an agent can take."""
+
+StopReason = Literal["cancelled", "timeout", "released", "lost"]
 
 log = structlog.get_logger(__name__)
 
 
-class Splits(Protocol):
-    """How a reply's text becomes the chunks of a channel."""
-
-    def __call__(self, channel: str, text: str) -> Sequence[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
+    """How a turn ended, and what its run used."""
+
     ending: Ending
-    usage: str | None
+    meter: Meter
+
+    @property
+    def usage(self) -> str:
+        """The usage as the JSON text that is kept with the run."""
+        return jsonio.dumps(self.meter.as_document()).decode()
 
 
 class Execution:
@@ -58,10 +64,9 @@ class Execution:
         agents: Mapping[str, Agent],
         conversations: Conversations | None,
         journal: StepJournal,
-        split: Splits,
+        split: Split,
         *,
-        notes: Notes | None = None,
-        backoff: Backoff = Backoff(),
+        backoff: Backoff | None = None,
         authorize_timeout: timedelta = AUTHORIZE_TIMEOUT,
     ) -> None:
         self._database = database
@@ -69,8 +74,136 @@ class Execution:
         self._conversations = conversations
         self._journal = journal
         self._split = split
-        self._notes = notes
-        self._backoff = backoff
-        self._authorize_timeout = authorize_timeout
-        self._cancelled: set[UUID] = set()
-        self._released: set[UUID] = set()
+        self._notes = Notes(database)
+        self._backoff = backoff or Backoff()
+        self._authorize_seconds = authorize_timeout.total_seconds()
+        self._stopping: dict[UUID, StopReason] = {}
+
+    def stop(self, run_id: UUID, task: asyncio.Task[TurnEnd], reason: StopReason) -> None:
+        """Cancel the agent of a turn; what its `run` returns then follows from the first `reason` given."""
+        self._stopping.setdefault(run_id, reason)
+        task.cancel()
+
+    async def run(self, claimed: Claimed) -> TurnEnd:
+        """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
+        meter = Meter()
+        agent = self._agents[claimed.head.agent]
+        try:
+            ending = await self._run(agent, claimed, meter)
+        except asyncio.CancelledError:
+            reason = self._stopping.get(claimed.own.run_id)
+            task = asyncio.current_task()
+            if reason is None or task is None:
+                raise
+            while task.uncancel():
+                pass
+            ending = _stopped(reason)
+        finally:
+            self._stopping.pop(claimed.own.run_id, None)
+        if isinstance(ending, Ended) and ending.status is RunStatus.FAILED and agent.on_failure:
+            ending = await self._apologize(agent, claimed, ending, agent.on_failure)
+        return TurnEnd(ending, meter)
+
+    async def _run(self, agent: Agent, claimed: Claimed, meter: Meter) -> Ending:
+        head = claimed.head
+        if head.cancel_requested:
+            return Ended(RunStatus.CANCELLED, "cancelled")
+        if head.memory_key != agent.memory_key:
+            return Ended(RunStatus.FAILED, "memory key changed")
+        try:
+            answer = await self._authorize(agent, claimed, "recall")
+        except Exception as error:
+            log.warning("turn.policy_failed", run_id=str(head.run_id), error=type(error).__name__)
+            return after_retryable(head.retries, agent.retries, "policy_unavailable", self._backoff, None)
+        if isinstance(answer, Deny):
+            log.info("turn.recall_denied", run_id=str(head.run_id), agent=agent.name)
+            return Ended(RunStatus.FAILED, "recall_denied", withhold_input=True)
+        try:
+            await run_agent(agent, await self._turn(agent, claimed, answer, meter))
+        except LostOwnership:
+            return Lost()
+        except Exception as error:
+            return self._failed(agent, claimed, error)
+        return Ended(RunStatus.SUCCEEDED)
+
+    def _failed(self, agent: Agent, claimed: Claimed, error: Exception) -> Ending:
+        verdict = classify(error)
+        run_id = str(claimed.own.run_id)
+        match verdict:
+            case Retryable(reason, retry_after):
+                log.warning("turn.failed", run_id=run_id, agent=agent.name, reason=reason, retryable=True)
+                return after_retryable(
+                    claimed.head.retries, agent.retries, reason, self._backoff, retry_after
+                )
+            case Permanent(reason):
+                log.error("turn.failed", run_id=run_id, agent=agent.name, reason=reason, retryable=False)
+                return Ended(RunStatus.FAILED, reason)
+
+    async def _turn(self, agent: Agent, claimed: Claimed, allowed: Allow, meter: Meter) -> Turn:
+        head, event = claimed.head, claimed.event
+        recorded: Mapping[tuple[int, int], StepRecord] = {}
+        if head.resumed:
+            async with self._database.acquire() as connection:
+                recorded = await store.read_steps(connection, head.run_id)
+        return Turn(
+            agent=agent,
+            run_id=head.run_id,
+            event=event,
+            principal=event.principal,
+            user=allowed.user,
+            snapshot=claimed.snapshot,
+            journal=self._journal.of(claimed, recorded),
+            split=self._split,
+            notes=self._notebook(agent, claimed),
+            meter=meter,
+        )
+
+    def _notebook(self, agent: Agent, claimed: Claimed) -> Notebook | None:
+        if claimed.snapshot is None:
+            return None
+        head, own = claimed.head, claimed.own
+        scope = NoteScope(own.lane_id, head.lane_generation, own.epoch, own.run_id)
+        return self._notes.open(scope, lambda: self._authorize(agent, claimed, "notes"))
+
+    async def _authorize(self, agent: Agent, claimed: Claimed, purpose: Purpose) -> Allow | Deny:
+        """The policy's answer for a bound run; raises what the policy raises, and TimeoutError."""
+        event, memory_key = claimed.event, claimed.head.memory_key
+        if memory_key is None or self._conversations is None:
+            return Allow()
+        access = Access(agent.name, identity_of(memory_key, event), event.principal, purpose, event)
+        async with asyncio.timeout(self._authorize_seconds):
+            return await self._conversations.authorize(access)
+
+    async def _apologize(self, agent: Agent, claimed: Claimed, ending: Ended, text: str) -> Ending:
+        """Journal the agent's one message about a failure; it is sent and never recalled."""
+        event = claimed.event
+        record = StepRecord(
+            step=FAILURE_STEP,
+            call=0,
+            kind="emit",
+            name="on_failure",
+            args_digest=sha256(text.encode()).digest(),
+            agent_version=agent.version,
+            state="finished",
+            result=b"null",
+        )
+        chunks = tuple(self._split(event.channel, text))
+        emit = Emit(event.channel, event.account, event.address, chunks, recalled=False)
+        steps: TurnSteps = self._journal.of(claimed, {})
+        try:
+            await steps.write(record, emit)
+        except LostOwnership:
+            return Lost()
+        return ending
+
+
+def _stopped(reason: StopReason) -> Ending:
+    match reason:
+        case "cancelled":
+            return Ended(RunStatus.CANCELLED, "cancelled")
+        case "timeout":
+            return Ended(RunStatus.FAILED, "turn timeout")
+        case "released":
+            return LetGo()
+        case "lost":
+            return Lost()

@@ -7,12 +7,12 @@ delivery command is published after the commit, and a crash between the two is f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
-from schemas.delivery import reply_key
+from schemas.delivery import ReplyKey
 from schemas.run import new_uuid7
 from workers.agents.errors import LostOwnership
 from workers.agents.journal import Emit, StepRecord
@@ -40,7 +40,7 @@ class StepJournal:
         database: Database,
         published: Callable[[Sequence[PublishedDelivery]], None],
         *,
-        patience: timedelta = timedelta(minutes=10),
+        patience: timedelta | None = None,
         observe: Callable[[int], None] | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
@@ -58,7 +58,7 @@ class StepJournal:
     async def close(self) -> None:
         await self._queue.close()
 
-    async def _commit(self, writes: Sequence[JournalWrite]) -> Sequence[None | Exception]:
+    async def _commit(self, writes: Sequence[JournalWrite]) -> Sequence[Exception | None]:
         async with self._database.transaction() as tx:
             owned = await store.lock_owned(tx, [write.turn.own for write in writes])
             kept = [w for w in writes if (w.turn.own.lane_id, w.turn.own.epoch) in owned]
@@ -80,13 +80,13 @@ class StepJournal:
 
 def _deliveries(write: JournalWrite, emit: Emit) -> list[NewDelivery]:
     head = write.turn.head
-    whole = reply_key(head.run_id, write.step.step, write.step.call)
+    whole = ReplyKey(head.run_id, write.step.step, write.step.call)
     several = len(emit.chunks) > 1
     return [
         NewDelivery(
             id=new_uuid7(),
-            key=reply_key(head.run_id, write.step.step, write.step.call, chunk) if several else whole,
-            reply_key=whole,
+            key=str(replace(whole, chunk=chunk) if several else whole),
+            reply_key=str(whole),
             chunk=chunk,
             run_id=head.run_id,
             lane_id=head.lane_id,

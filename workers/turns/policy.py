@@ -114,7 +114,7 @@ class Backoff:
 
 def retry_wait(retries: int, backoff: Backoff, asked: timedelta | None = None) -> timedelta:
     """How long the next try waits after `retries` earlier ones; never less than the failure `asked` for."""
-    doubled = backoff.first * (2 ** min(retries, 20))
+    doubled = backoff.first * (1 << min(retries, 20))
     return max(min(doubled, backoff.most), min(asked or timedelta(0), timedelta(hours=1)))
 
 
@@ -158,5 +158,3 @@ def after_retryable(
     if retries >= max_retries:
         return Ended(RunStatus.FAILED, f"retries exhausted: {reason}")
     return TryAgain(retry_wait(retries, backoff, asked), reason)
-
-

@@ -85,7 +85,9 @@ class Recovery:
         for row in await self._database.fetch(FIND_ABANDONED_SESSIONS, SESSIONS_A_SWEEP):
             counts = await self._release_session(row["id"], crashed=row["crashed"])
             released, exhausted = released + counts[0], exhausted + counts[1]
-        result = Recovered(dead, released, exhausted, await self._free_terminal_owners(), await self._requeue())
+        result = Recovered(
+            dead, released, exhausted, await self._free_terminal_owners(), await self._requeue()
+        )
         if result.anything:
             self._recovered(result)
         return result
@@ -105,7 +107,9 @@ class Recovery:
             verdicts = judge_crash([self._in_flight(row) for row in turns]) if crashed else []
             exhausted = {verdict.run_id for verdict in verdicts if verdict.exhausted}
             charged = {verdict.run_id for verdict in verdicts if verdict.charged}
-            await self._release(tx, [row for row in turns if row["run_id"] not in exhausted], crashed, charged)
+            await self._release(
+                tx, [row for row in turns if row["run_id"] not in exhausted], crashed, charged
+            )
             await self._exhaust(tx, [row for row in turns if row["run_id"] in exhausted])
         for row in turns:
             log.warning(
@@ -173,7 +177,9 @@ class Recovery:
             locked = await store.lock_lanes(tx, missing)
             requeued = [row["lane_id"] for row in await tx.fetch(REQUEUE_LANES, locked)]
         for lane_id in requeued:
-            log.warning("lane.requeued", lane_id=lane_id, reason="its due head was missing from the ready queue")
+            log.warning(
+                "lane.requeued", lane_id=lane_id, reason="its due head was missing from the ready queue"
+            )
         return len(requeued)
 
 

@@ -79,7 +79,9 @@ class WorkerSession:
     @property
     def fresh(self) -> bool:
         """True while the last renewal is younger than the lease, by this process's monotonic clock."""
-        return not self.lost.is_set() and time.monotonic() - self._last_renewal < self.lease_for.total_seconds()
+        return (
+            not self.lost.is_set() and time.monotonic() - self._last_renewal < self.lease_for.total_seconds()
+        )
 
     async def end(self, database: Database) -> None:
         """Stop renewing and mark the session ended."""
@@ -117,7 +119,8 @@ class WorkerSession:
                     next_renewal = time.monotonic() + self.lease_for.total_seconds() / 3
                 except psycopg.Error as error:
                     log.warning("session.not_renewed", error=type(error).__name__)
-                    connection = self._discard(connection)
+                    self._discard(connection)
+                    connection = None
                     next_renewal = time.monotonic() + min(1.0, self.lease_for.total_seconds() / 6)
             self._stop.wait(min(_TICK, self.lease_for.total_seconds() / 10))
         self._discard(connection)

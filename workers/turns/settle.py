@@ -43,7 +43,7 @@ class Settlements:
         database: Database,
         *,
         recall_wait: timedelta = DEFAULT_RECALL_WAIT,
-        patience: timedelta = timedelta(minutes=10),
+        patience: timedelta | None = None,
         observe: Callable[[int], None] | None = None,
         settled: Callable[[], None] = lambda: None,
         reached: Callable[[str], None] = lambda point: None,
@@ -63,7 +63,7 @@ class Settlements:
     async def close(self) -> None:
         await self._queue.close()
 
-    async def _commit(self, settlements: Sequence[Settlement]) -> Sequence[None | Exception]:
+    async def _commit(self, settlements: Sequence[Settlement]) -> Sequence[Exception | None]:
         async with self._database.transaction() as tx:
             owned = await store.lock_owned(tx, [s.turn.own for s in settlements])
             kept = [s for s in settlements if (s.turn.own.lane_id, s.turn.own.epoch) in owned]
@@ -97,7 +97,9 @@ class Settlements:
         cancelled = [s.turn.own.run_id for s in settlements if _is_cancelled(s)]
         if cancelled:
             await abandon_pending(tx, cancelled, "abandoned: run cancelled")
-        withheld = [s.turn.own for s in settlements if isinstance(s.ending, Ended) and s.ending.withhold_input]
+        withheld = [
+            s.turn.own for s in settlements if isinstance(s.ending, Ended) and s.ending.withhold_input
+        ]
         if withheld:
             await store.withhold_inputs(tx, withheld)
         await store.mark_next_ready(tx, sorted(own.lane_id for own in held), self._recall_wait)

@@ -1,0 +1,198 @@
+"""The turn loop: fills free slots with claimed turns, runs each in a task of its own, settles what ends.
+
+A hint or an ended turn wakes it, and it polls as well. It never waits for an agent: a slow one holds its own slot
+and its own conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+
+from workers.agents.agent import Agent
+from workers.agents.errors import LostOwnership
+from workers.postgres.database import Database
+from workers.postgres.failures import is_retryable
+from workers.postgres.hints import Wake
+from workers.telemetry.metrics import Metrics
+from workers.turns import store
+from workers.turns.claim import Claimed, Claims, SessionGone
+from workers.turns.execution import Execution, StopReason, TurnEnd
+from workers.turns.policy import Ended, LetGo, Lost, TryAgain
+from workers.turns.session import WorkerSession
+from workers.turns.settle import Settlement, Settlements
+
+CANCEL_CHECK_SECONDS = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    claimed: Claimed
+    task: asyncio.Task[TurnEnd]
+    deadline: float
+
+
+class TurnLoop:
+    """One worker's turns. `run()` until cancelled; `run_once()` for one round of claims."""
+
+    def __init__(
+        self,
+        database: Database,
+        agents: Mapping[str, Agent],
+        session: WorkerSession,
+        claims: Claims,
+        execution: Execution,
+        settlements: Settlements,
+        wake: Wake,
+        metrics: Metrics,
+        *,
+        poll_every: timedelta = timedelta(milliseconds=250),
+    ) -> None:
+        self._database = database
+        self._agents = agents
+        self._session = session
+        self._claims = claims
+        self._execution = execution
+        self._settlements = settlements
+        self._wake = wake
+        self._metrics = metrics
+        self._poll_every = poll_every
+        self._running: dict[UUID, _Running] = {}
+        self._settling: set[asyncio.Task[None]] = set()
+        self._next_cancel_check = 0.0
+        self.draining = False
+
+    @property
+    def active(self) -> int:
+        """Turns that this worker owns now."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Claim and run turns until cancelled or told to drain; a database outage is waited out."""
+        while not self.draining:
+            again = False
+            try:
+                await self.look_after()
+                again = await self.run_once()
+            except SessionGone:
+                self._session.lost.set()
+                return
+            except Exception as error:
+                if not is_retryable(error):
+                    raise
+                log.warning("turns.waiting", error=type(error).__name__)
+            if not again:
+                await self._wake.wait(self._poll_every)
+
+    async def run_once(self) -> bool:
+        """Claim once and start what was claimed; True when another round may find more at once. Raises SessionGone."""
+        claim = await self._claims.claim(self._session.id, [each.claimed for each in self._running.values()])
+        for claimed in claim.turns:
+            self._start(claimed)
+        return claim.again
+
+    async def idle(self) -> None:
+        """Wait until every turn of this worker has been settled."""
+        while self._settling:
+            await asyncio.gather(*self._settling, return_exceptions=True)
+
+    async def look_after(self) -> None:
+        """Stop turns that ran out of time, or that somebody asked to cancel."""
+        now = time.monotonic()
+        for running in list(self._running.values()):
+            if now > running.deadline:
+                self._stop(running, "timeout")
+        if self._running and now >= self._next_cancel_check:
+            self._next_cancel_check = now + CANCEL_CHECK_SECONDS
+            async with self._database.acquire() as connection:
+                for run_id in await store.read_cancelled(connection, list(self._running)):
+                    if run_id in self._running:
+                        self._stop(self._running[run_id], "cancelled")
+
+    def stop_all(self, reason: StopReason) -> None:
+        """Cancel every agent task; each turn then settles as `reason` says."""
+        for running in list(self._running.values()):
+            self._stop(running, reason)
+
+    async def drain(self, grace: timedelta, at_most: timedelta = timedelta(seconds=5)) -> int:
+        """Claim no more, let turns finish for `grace`, then release the rest; returns how many did not let go."""
+        self.draining = True
+        self._wake.set()
+        if self._settling:
+            await asyncio.wait(set(self._settling), timeout=grace.total_seconds())
+        self.stop_all("released")
+        if self._settling:
+            await asyncio.wait(set(self._settling), timeout=at_most.total_seconds())
+        return len(self._running)
+
+    def _start(self, claimed: Claimed) -> None:
+        agent = self._agents[claimed.head.agent]
+        task = asyncio.create_task(self._execution.run(claimed), name=f"turn:{claimed.own.run_id}")
+        self._running[claimed.own.run_id] = _Running(
+            claimed, task, time.monotonic() + agent.timeout.total_seconds()
+        )
+        settling = asyncio.create_task(self._see_through(claimed, task), name=f"settle:{claimed.own.run_id}")
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+        self._metrics.turns_running.set(len(self._running))
+
+    def _stop(self, running: _Running, reason: StopReason) -> None:
+        self._execution.stop(running.claimed.own.run_id, running.task, reason)
+
+    async def _see_through(self, claimed: Claimed, task: asyncio.Task[TurnEnd]) -> None:
+        started = time.monotonic()
+        outcome = "released"
+        try:
+            outcome = await self._settle(claimed, await task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        except LostOwnership:
+            outcome = "lost"
+        except Exception as error:
+            log.error("turn.not_settled", run_id=str(claimed.own.run_id), error=type(error).__name__)
+            outcome = "not_settled"
+        finally:
+            del self._running[claimed.own.run_id]
+            self._count(claimed, outcome, time.monotonic() - started)
+            self._wake.set()
+
+    async def _settle(self, claimed: Claimed, end: TurnEnd) -> str:
+        match end.ending:
+            case Lost():
+                return "lost"
+            case (Ended() | TryAgain() | LetGo()) as ending:
+                await self._settlements.settle(Settlement(claimed, ending, end.usage))
+                self._note(claimed, end)
+                return ending.status.value if isinstance(ending, Ended) else _released(ending)
+
+    def _note(self, claimed: Claimed, end: TurnEnd) -> None:
+        agent = claimed.head.agent
+        for model, used in end.meter.models.items():
+            self._metrics.tokens.labels(agent, model, "input").inc(used.input_tokens)
+            self._metrics.tokens.labels(agent, model, "output").inc(used.output_tokens)
+        if end.meter.ended_unsent and claimed.snapshot is not None:
+            self._metrics.silent_memory_runs.labels(agent).inc()
+
+    def _count(self, claimed: Claimed, outcome: str, seconds: float) -> None:
+        agent = claimed.head.agent
+        self._metrics.turns.labels(agent, outcome).inc()
+        self._metrics.turn_seconds.labels(agent).observe(seconds)
+        self._metrics.turns_running.set(len(self._running))
+        if outcome == "lost":
+            self._metrics.lease_losses.inc()
+            log.warning("ownership.lost", run_id=str(claimed.own.run_id), epoch=claimed.own.epoch)
+        else:
+            log.info("turn.finished", run_id=str(claimed.own.run_id), agent=agent, outcome=outcome)
+
+
+def _released(ending: TryAgain | LetGo) -> str:
+    return "retried" if isinstance(ending, TryAgain) else "released"
