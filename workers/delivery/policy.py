@@ -58,6 +58,9 @@ class Retries:
         return failures >= self.max_failures or age >= self.max_age
 
 
+DEFAULT_RETRIES: Final = Retries()
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """A wait that the channel asked for, for more than the one delivery."""
@@ -94,7 +97,7 @@ def decide_receipt(
             return Verdict(lost, reason)
         case Uncertain(reason):
             wait = retries.backoff(failures + 1, jitter) if failures else timedelta(0)
-            return Verdict(DeliveryState.UNCERTAIN, reason, wait, failures=1)
+            return Verdict(DeliveryState.UNCERTAIN, _as_told(reason), wait, failures=1)
         case NotSent():
             counted = 0 if outcome.rate_limited else 1
             if retries.exhausted(failures + counted, age):
@@ -105,6 +108,11 @@ def decide_receipt(
             )
         case never:
             assert_never(never)
+
+
+def _as_told(reason: str) -> str:
+    """A channel's reason, never one of the words that steer the reconciler."""
+    return f"channel: {reason}" if reason in (CANCELLED, SESSION_ENDED) else reason
 
 
 def _wait(outcome: NotSent, failures: int, jitter: float, retries: Retries) -> timedelta:

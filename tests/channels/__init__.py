@@ -1,0 +1,1 @@
+"""What every channel must do, and what each does by itself."""

@@ -1,0 +1,1 @@
+"""The loops of delivery: publish the command, claim and send, reconcile what stayed open."""
