@@ -109,6 +109,9 @@ class Metrics:
         )
         self.oldest_pending_seconds = gauge("oldest_pending_seconds", "Age of the oldest due delivery", "max")
 
+        self.http_requests = counters(
+            "http_requests", "Requests by route template", "route", "method", "status_class"
+        )
         self.ready = gauge("ready", "1 when this process is ready", "min")
         self.pool_in_use = gauges("pool_in_use", "Database connections in use", "sum", "pool")
         self.pool_size = gauges("pool_size", "Database connections open", "sum", "pool")

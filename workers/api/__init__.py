@@ -1,0 +1,1 @@
+"""HTTP in and out: signed events from webhooks and browsers, health and metrics for operators."""

@@ -1,0 +1,64 @@
+"""What this process says of itself: named probes, asked when someone asks, bounded in time.
+
+A probe that raises, or does not answer in time, says no; why is logged when its answer changes. Liveness asks
+only the probes that say "restart me", readiness asks all of them.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+Probe = Callable[[], bool | Awaitable[bool]]
+Affects = Literal["ready", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    name: str
+    ask: Probe
+    affects: Affects
+
+
+class Health:
+    """Register probes while the worker is composed; a process without probes is live and ready."""
+
+    def __init__(self, answer_within: timedelta = timedelta(seconds=1)) -> None:
+        self._within = answer_within.total_seconds()
+        self._probes: dict[str, _Named] = {}
+        self._last: dict[str, bool] = {}
+
+    def register(self, name: str, probe: Probe, affects: Affects = "ready") -> None:
+        """Add a probe; a later one under the same name takes its place."""
+        self._probes[name] = _Named(name, probe, affects)
+
+    async def live(self) -> Mapping[str, bool]:
+        """The answers of the probes that affect liveness, by name."""
+        return await self._ask([probe for probe in self._probes.values() if probe.affects == "live"])
+
+    async def ready(self) -> Mapping[str, bool]:
+        """The answers of all probes, by name: what is not live is not ready either."""
+        return await self._ask(list(self._probes.values()))
+
+    async def _ask(self, probes: list[_Named]) -> Mapping[str, bool]:
+        answers = await asyncio.gather(*(self._answer(probe) for probe in probes))
+        return dict(zip((probe.name for probe in probes), answers, strict=True))
+
+    async def _answer(self, probe: _Named) -> bool:
+        error = None
+        try:
+            async with asyncio.timeout(self._within):
+                answer = probe.ask()
+                holds = bool(await answer if inspect.isawaitable(answer) else answer)
+        except Exception as raised:
+            holds, error = False, type(raised).__name__
+        if self._last.get(probe.name, True) != holds:
+            log.warning("health.changed", probe=probe.name, holds=holds, error=error)
+        self._last[probe.name] = holds
+        return holds
