@@ -81,7 +81,10 @@ def refuse_release(reservation: ReservationState, *, again: bool) -> tuple[str, 
         )
     if not reservation.orphan and not again:
         ended = reservation.run_status or reservation.outcome
-        return f"its run {reservation.run_id} ended {ended}", "give --again to let the event run a second time"
+        return (
+            f"its run {reservation.run_id} ended {ended}",
+            "give --again to let the event run a second time",
+        )
     return None
 
 
