@@ -59,6 +59,14 @@ class ReconcileLimits:
     """Past lease and transport timeout, after which a living session's send counts as abandoned."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """How many doubts were decided, and the addresses of those that are pending again."""
+
+    decided: int
+    resend: list[int]
+
+
 DEFAULT_ROUNDS: Final = ReconcileLimits()
 
 
@@ -109,16 +117,16 @@ class Reconciler:
     async def run_once(self) -> Reconciled:
         """One round of everything, sends included."""
         abandoned = await self.take_from_the_dead()
-        decided = await self.resolve_uncertain()
+        resolved = await self.resolve_uncertain()
         overdue = await self.find_overdue()
-        await self._sender.run_once(overdue)
-        return Reconciled(abandoned, decided, len(overdue))
+        await self._sender.run_once(resolved.resend + overdue)
+        return Reconciled(abandoned, resolved.decided, len(overdue))
 
     async def run(self) -> None:
         """Rounds until `stop()`, beside a running sender; a slow look-up delays no overdue delivery."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._repeat(self.take_from_the_dead))
-            loops.create_task(self._repeat(self.resolve_uncertain))
+            loops.create_task(self._repeat(self._resolve_and_offer))
             loops.create_task(self._repeat(self._offer_overdue))
 
     def stop(self) -> None:
@@ -138,8 +146,8 @@ class Reconciler:
             )
         return len(rows)
 
-    async def resolve_uncertain(self) -> int:
-        """Decide about a batch of uncertain deliveries, asking their channels; returns how many."""
+    async def resolve_uncertain(self) -> Resolved:
+        """Decide about a batch of uncertain deliveries, asking their channels; sends nothing."""
         async with self._db.transaction() as tx:
             await store.lock_session(tx, self._session_id)
             leased = await store.lease_uncertain(
@@ -148,9 +156,9 @@ class Reconciler:
         self._after("uncertain leased")
         async with asyncio.TaskGroup() as group:
             room = asyncio.Semaphore(self._sending.concurrency)
-            for each in leased:
-                group.create_task(self._resolve(each, room))
-        return len(leased)
+            tasks = [group.create_task(self._resolve(each, room)) for each in leased]
+        addresses = [task.result() for task in tasks]
+        return Resolved(len(leased), [address for address in addresses if address is not None])
 
     async def find_overdue(self) -> list[int]:
         """Addresses whose head should have been sent by now; a round walks on where the last one stopped."""
@@ -173,6 +181,11 @@ class Reconciler:
                 break
             self._walked_to = page[-1].address_id
         return overdue
+
+    async def _resolve_and_offer(self) -> int:
+        resolved = await self.resolve_uncertain()
+        self._sender.offer(resolved.resend)
+        return resolved.decided
 
     async def _offer_overdue(self) -> int:
         overdue = await self.find_overdue()
@@ -200,7 +213,8 @@ class Reconciler:
         except TimeoutError:
             return
 
-    async def _resolve(self, leased: Leased, room: asyncio.Semaphore) -> None:
+    async def _resolve(self, leased: Leased, room: asyncio.Semaphore) -> int | None:
+        """The address where the delivery is to be sent again, if it is."""
         started_at = datetime.now(UTC)
         doubt, lookup = self._doubt(leased), leased.known
         asked: LookUp | None = None
@@ -220,9 +234,8 @@ class Reconciler:
             log.exception(
                 "delivery.receipt_lost", delivery_id=str(leased.delivery.id), error=type(error).__name__
             )
-            return
-        if applied and verdict.state is DeliveryState.PENDING:
-            self._sender.offer([leased.delivery.address_id])
+            return None
+        return leased.delivery.address_id if applied and verdict.state is DeliveryState.PENDING else None
 
     async def _ask(self, leased: Leased) -> LookUp:
         channel = self._channels[leased.delivery.channel]
