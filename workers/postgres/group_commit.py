@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 async def apply_in_halves(
     items: Sequence[T],
-    apply: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+    apply: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
     patience: timedelta | None,
 ) -> list[R | Exception]:
     """Apply all `items` at once and give each one's result in order; a poison item gets its own data error.
@@ -50,7 +50,7 @@ async def apply_in_halves(
 
 async def _with_retries(
     items: Sequence[T],
-    apply: Callable[[Sequence[T]], Awaitable[Sequence[R | Exception]]],
+    apply: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
     patience: timedelta | None,
 ) -> Sequence[R | Exception]:
     async for attempt in AsyncRetrying(

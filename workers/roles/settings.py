@@ -63,7 +63,9 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
     reader = _Reader(os.environ if environment is None else environment)
     database_url = reader.secret("DATABASE_URL")
     if not database_url:
-        reader.problems.append("PARLEY_DATABASE_URL is not set: give a postgresql:// URL, or use `parley dev`")
+        reader.problems.append(
+            "PARLEY_DATABASE_URL is not set: give a postgresql:// URL, or use `parley dev`"
+        )
     elif not _is_postgres_url(database_url):
         reader.problems.append("PARLEY_DATABASE_URL is not a postgresql:// URL")
     values: dict[str, object] = {
@@ -106,7 +108,9 @@ def problems_of_times(values: Mapping[str, object]) -> list[str]:
             f"PARLEY_IDEMPOTENCY_TTL is {ttl}, and must be at least {least}: topic retention plus a day, and 48 h"
         )
     if age > ttl:
-        problems.append(f"PARLEY_EVENT_AGE_LIMIT is {age}, and must not be above PARLEY_IDEMPOTENCY_TTL ({ttl})")
+        problems.append(
+            f"PARLEY_EVENT_AGE_LIMIT is {age}, and must not be above PARLEY_IDEMPOTENCY_TTL ({ttl})"
+        )
     return problems
 
 
@@ -177,11 +181,19 @@ class _Reader:
         return value
 
     def number(self, name: str, default: int, *, least: int) -> int:
-        return self._parsed(name, default, int, f"a whole number, at least {least}", lambda value: value >= least)
-
-    def duration(self, name: str, default: timedelta, *, least: timedelta = timedelta(milliseconds=1)) -> timedelta:
         return self._parsed(
-            name, default, parse_duration, f"a duration like 15s or 7d, at least {least}", lambda value: value >= least
+            name, default, int, f"a whole number, at least {least}", lambda value: value >= least
+        )
+
+    def duration(
+        self, name: str, default: timedelta, *, least: timedelta = timedelta(milliseconds=1)
+    ) -> timedelta:
+        return self._parsed(
+            name,
+            default,
+            parse_duration,
+            f"a duration like 15s or 7d, at least {least}",
+            lambda value: value >= least,
         )
 
     def roles(self, name: str) -> frozenset[Role]:

@@ -1,0 +1,72 @@
+"""The delivery role: takes commands from the delivery topic, sends, and reconciles what is uncertain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from workers.app import App
+from workers.delivery.loops.consumer import DeliveryConsumer
+from workers.delivery.loops.reconciler import Reconciler
+from workers.delivery.loops.sender import Sender, SendLimits
+from workers.delivery.receipts import Receipts
+from workers.kafka.consumer import RecordConsumer
+from workers.postgres.database import Database
+from workers.postgres.hints import Hints
+from workers.roles.settings import Settings
+from workers.roles.turns_role import READY
+from workers.telemetry.metrics import Metrics
+from workers.turns.session import WorkerSession
+
+
+class DeliveryRole:
+    """Built anew for each worker session; the consumer outlives it."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        database: Database,
+        session: WorkerSession,
+        hints: Hints,
+        metrics: Metrics,
+        *,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        limits = SendLimits(
+            concurrency=settings.sends,
+            lease_for=settings.lease_for,
+            margin=min(timedelta(seconds=3), settings.lease_for / 4),
+        )
+        self._receipts = Receipts(database, metrics, lanes_ready=lambda: hints.hint(READY), after=reached)
+        self.sender = Sender(
+            database, app.channels, session.id, self._receipts, metrics, limits=limits, after=reached
+        )
+        self._reconciler = Reconciler(
+            database,
+            app.channels,
+            session.id,
+            self.sender,
+            self._receipts,
+            metrics,
+            sending=limits,
+            after=reached,
+        )
+        self._commands = DeliveryConsumer(self.sender, metrics)
+
+    async def run(self, consumer: RecordConsumer) -> None:
+        """Send and reconcile until `drain()` or cancellation; the consumer's batches are hints."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.sender.run(), name="sender")
+            tasks.create_task(self._reconciler.run(), name="reconciler")
+            tasks.create_task(consumer.run(self._commands.handle), name="delivery-commands")
+
+    def begin_drain(self) -> None:
+        """Start no send and no look-up any more; those under way finish."""
+        self.sender.stop()
+        self._reconciler.stop()
+
+    async def close(self) -> None:
+        """Wait for the receipts."""
+        await self._receipts.close()

@@ -1,0 +1,67 @@
+"""Gauges that are read from the database: the same on every replica, to be aggregated by max."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+import structlog
+
+from workers.kafka.consumer import RecordConsumer
+from workers.postgres.database import Database
+from workers.postgres.failures import is_retryable
+from workers.postgres.sql import load
+from workers.telemetry.metrics import Metrics
+
+READ_QUEUE = load(__package__, "read_queue")
+READ_DELIVERY_STATES = load(__package__, "read_delivery_states")
+STATES = ("pending", "sending", "uncertain", "unknown")
+
+log = structlog.get_logger(__name__)
+
+
+class Sampler:
+    """Reads the gauges every `every`."""
+
+    def __init__(
+        self,
+        database: Database,
+        agents: Mapping[str, object],
+        metrics: Metrics,
+        consumers: Mapping[str, RecordConsumer],
+        every: timedelta = timedelta(seconds=5),
+    ) -> None:
+        self._database = database
+        self._agents = list(agents)
+        self._metrics = metrics
+        self._consumers = consumers
+        self._every = every
+
+    async def run_once(self) -> None:
+        """Read every gauge once; raises database errors."""
+        metrics = self._metrics
+        queue = await self._database.fetchrow(READ_QUEUE, self._agents)
+        if queue is not None:
+            metrics.queue_depth.set(queue["depth"])
+            metrics.queue_oldest_seconds.set(queue["oldest_seconds"])
+            metrics.unclaimable_runs.set(queue["unclaimable"])
+        rows = {row["state"]: row for row in await self._database.fetch(READ_DELIVERY_STATES)}
+        for state in STATES:
+            metrics.delivery_states.labels(state).set(rows[state]["deliveries"] if state in rows else 0)
+        metrics.oldest_pending_seconds.set(rows["pending"]["oldest_seconds"] if "pending" in rows else 0)
+        metrics.pool_size.labels("engine").set(self._database.size)
+        metrics.pool_in_use.labels("engine").set(self._database.in_use)
+        for topic, consumer in self._consumers.items():
+            metrics.consumer_lag.labels(topic).set(sum(consumer.lag().values()))
+
+    async def run(self) -> None:
+        """Sample until cancelled; an outage leaves the last values standing."""
+        while True:
+            try:
+                await self.run_once()
+            except Exception as error:
+                if not is_retryable(error):
+                    raise
+                log.debug("sampling.waiting", error=type(error).__name__)
+            await asyncio.sleep(self._every.total_seconds())

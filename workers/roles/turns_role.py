@@ -1,0 +1,127 @@
+"""The turns role: claims, runs and settles turns under one worker session, and recovers those of dead workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from workers.app import App
+from workers.delivery.loops.outbox import Outbox
+from workers.postgres.database import Database
+from workers.postgres.failures import is_retryable
+from workers.postgres.hints import Hints, Wake
+from workers.roles.settings import Settings
+from workers.telemetry.metrics import Metrics
+from workers.turns.claim import Claims
+from workers.turns.execution import Execution
+from workers.turns.journal import StepJournal
+from workers.turns.loop import TurnLoop
+from workers.turns.policy import Caps
+from workers.turns.recovery import Recovered, Recovery
+from workers.turns.session import WorkerSession
+from workers.turns.settle import Settlements
+
+READY: Final = "ready"
+CANCEL: Final = "cancel"
+RECOVER_EVERY: Final = timedelta(seconds=1)
+
+log = structlog.get_logger(__name__)
+
+
+class TurnsRole:
+    """Built anew for each worker session; `run()` until cancelled, `drain()` before the session ends."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        database: Database,
+        session: WorkerSession,
+        outbox: Outbox,
+        hints: Hints,
+        metrics: Metrics,
+        *,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        sizes = metrics.group_commit_size
+        self._metrics = metrics
+        self._journal = StepJournal(
+            database, outbox.offer, observe=sizes.labels("journal").observe, reached=reached
+        )
+        self._settlements = Settlements(
+            database,
+            recall_wait=settings.recall_wait,
+            observe=sizes.labels("settlement").observe,
+            settled=lambda: hints.hint(READY),
+            reached=reached,
+        )
+        caps = Caps.for_slots(settings.slots, len(app.agents))
+        self.loop = TurnLoop(
+            database,
+            app.agents,
+            session,
+            Claims(
+                database,
+                app.agents,
+                app.conversations,
+                caps,
+                recall_wait=settings.recall_wait,
+                reached=reached,
+            ),
+            Execution(
+                database,
+                app.agents,
+                app.conversations,
+                self._journal,
+                lambda channel, text: app.channels[channel].split(text),
+            ),
+            self._settlements,
+            hints.waiter(READY),
+            metrics,
+            poll_every=settings.poll_every,
+        )
+        self._recovery = Recovery(
+            database,
+            app.agents,
+            lease_for=settings.lease_for,
+            recall_wait=settings.recall_wait,
+            recovered=self._recovered,
+        )
+        self._hints = hints
+        self._recovery_wake = Wake()
+
+    async def run(self) -> None:
+        """Run turns and recover others' until cancelled, or until the session is lost."""
+        async with asyncio.TaskGroup() as tasks:
+            recovering = tasks.create_task(self._recover(), name="recovery")
+            await self.loop.run()
+            recovering.cancel()
+
+    async def drain(self, grace: timedelta) -> int:
+        """Finish or release every turn; returns how many agents did not let go of theirs."""
+        stuck = await self.loop.drain(grace)
+        await self._settlements.close()
+        await self._journal.close()
+        return stuck
+
+    def abandon(self) -> None:
+        """The session is lost: cancel every agent and write nothing more."""
+        self.loop.stop_all("lost")
+
+    async def _recover(self) -> None:
+        while True:
+            try:
+                await self._recovery.run_once()
+            except Exception as error:
+                if not is_retryable(error):
+                    raise
+                log.warning("recovery.waiting", error=type(error).__name__)
+            await self._recovery_wake.wait(RECOVER_EVERY)
+
+    def _recovered(self, what: Recovered) -> None:
+        self._metrics.takeovers.inc(what.dead_sessions)
+        self._hints.hint(READY)

@@ -1,0 +1,327 @@
+"""One worker process: the roles it was asked for, started in order, watched, and drained.
+
+    start:  http (health first) -> kafka producer and consumers -> worker session -> turns and delivery under it
+    lost session: agents cancelled, nothing more written, a new session and new roles in the same process
+    drain:  no new records, claims or sends -> turns finish or are released -> receipts -> session ended -> offsets
+
+A part that fails for good ends the process with an error; an outage of Kafka or Postgres does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import structlog
+
+from schemas.envelope import SealedEvent
+from schemas.errors import ParleyError
+from workers.admission.service import Admission
+from workers.api.parts import ApiParts
+from workers.api.server import ApiServer
+from workers.api.service import create_api
+from workers.app import App
+from workers.channels.web import WebChannel
+from workers.delivery.loops.outbox import Outbox
+from workers.intake.authorizing import Authorizer
+from workers.intake.dead_letters import DeadLetters
+from workers.intake.service import Intake
+from workers.kafka.consumer import Batch, RecordConsumer
+from workers.kafka.producer import RecordProducer
+from workers.postgres.database import Database
+from workers.postgres.failures import is_retryable
+from workers.postgres.hints import Hints
+from workers.roles.delivery_role import DeliveryRole
+from workers.roles.sampling import Sampler
+from workers.roles.settings import Settings
+from workers.roles.turns_role import READY, TurnsRole
+from workers.telemetry.health import Health
+from workers.telemetry.metrics import Metrics
+from workers.turns.session import WorkerSession
+
+EXPIRE_EVERY = timedelta(minutes=1)
+STOP_WITHIN = timedelta(seconds=5)
+
+log = structlog.get_logger(__name__)
+
+
+class PartFailed(ParleyError):
+    """A part of the worker ended for good; `part` names it, the cause is chained."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class Worker:
+    """Runs an App's roles in this event loop. `start()`, `run_until_stopped()`, `drain()`."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        metrics: Metrics | None = None,
+        *,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.metrics = metrics or Metrics()
+        self.health = Health()
+        self.http_port: int | None = None
+        self._reached = reached
+        self._hints = Hints(settings.database_url)
+        self._producer = RecordProducer(settings.kafka)
+        self._outbox = Outbox(self._producer, settings.kafka.deliveries_topic)
+        self._consumers: dict[str, RecordConsumer] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stop = asyncio.Event()
+        self._failed: PartFailed | None = None
+        self._drained: asyncio.Task[None] | None = None
+        self._session: WorkerSession | None = None
+        self._turns: TurnsRole | None = None
+        self._delivery: DeliveryRole | None = None
+
+    async def start(self) -> None:
+        """Start everything that was asked for; waits for Kafka and Postgres. Raises Misconfigured leaves."""
+        settings, roles = self.settings, self.settings.roles
+        self._database = await Database.open(
+            settings.database_url, min_size=0, max_size=settings.pool_size, application_name="parley"
+        )
+        for channel in self.app.channels.values():
+            if isinstance(channel, WebChannel):
+                channel.bind(self._database, self._hints)
+            await channel.open()
+        await self._start_http()
+        self._begin("hints", self._hints.run())
+        if roles & {"intake", "turns", "api"}:
+            self._begin("producer", self._producer.start(*self._topics_written()))
+        if "intake" in roles:
+            self._consumers["intake"] = self._consumer(settings.kafka.events_topic, "intake")
+            self._begin("intake", self._run_intake(self._consumers["intake"]))
+        if roles & {"turns", "delivery"}:
+            self._begin("session", self._run_sessions())
+        if "turns" in roles:
+            self._begin("outbox", self._outbox.run())
+            self._begin("expiry", self._expire_reservations())
+        self._begin("sampling", Sampler(self._database, self.app.agents, self.metrics, self._consumers).run())
+        self._register_probes()
+        log.info("worker.started", app=self.app.name, roles=sorted(roles), http_port=self.http_port)
+
+    async def run_until_stopped(self) -> None:
+        """Return after a drain; raises PartFailed where a part ended for good."""
+        await self._stop.wait()
+        await self.drain()
+        if self._failed is not None:
+            raise self._failed
+
+    async def drain(self) -> None:
+        """Stop taking work, finish or release what is owned, leave; safe to call twice."""
+        if self._drained is None:
+            self._drained = asyncio.create_task(self._drain(), name="drain")
+        self._stop.set()
+        await self._drained
+
+    async def _drain(self) -> None:
+        log.info("worker.draining", grace_s=self.settings.grace.total_seconds())
+        for consumer in self._consumers.values():
+            consumer.drain()
+        if self._delivery is not None:
+            self._delivery.begin_drain()
+        stuck = await self._turns.drain(self.settings.grace) if self._turns is not None else 0
+        if self._delivery is not None:
+            await self._bounded(self._delivery.close())
+        self._outbox.stop()
+        await self._finish("intake", "outbox")
+        if self._session is not None:
+            await self._bounded(self._session.end(self._database))
+        for name, task in self._tasks.items():
+            if not task.done():
+                task.cancel(name)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for consumer in self._consumers.values():
+            await consumer.stop()
+        await self._producer.stop()
+        for channel in self.app.channels.values():
+            await channel.close()
+        await self._http.stop()
+        await self._database.close()
+        log.info("worker.stopped", agents_stuck=stuck)
+
+    async def _finish(self, *names: str) -> None:
+        tasks = [self._tasks[name] for name in names if name in self._tasks]
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_WITHIN.total_seconds())
+
+    async def _bounded(self, stopping: Awaitable[None]) -> None:
+        try:
+            await asyncio.wait_for(stopping, STOP_WITHIN.total_seconds())
+        except Exception as error:
+            log.warning("worker.left_behind", error=type(error).__name__)
+
+    async def _start_http(self) -> None:
+        serves_channels = "api" in self.settings.roles
+        parts = ApiParts(
+            app_name=self.app.name,
+            channels=self.app.channels if serves_channels else {},
+            publish=self._publish,
+            database=self._database,
+            hints=self._hints,
+            health=self.health,
+            metrics=self.metrics,
+        )
+        self._http = ApiServer(create_api(parts))
+        self.http_port = await self._http.start(self.settings.http_host, self.settings.http_port)
+
+    async def _publish(self, sealed: SealedEvent) -> None:
+        await self._producer.send(
+            self.settings.kafka.events_topic, sealed.key, sealed.value, list(sealed.headers)
+        )
+
+    def _topics_written(self) -> list[str]:
+        kafka, roles = self.settings.kafka, self.settings.roles
+        written = {"intake": kafka.dead_topic, "turns": kafka.deliveries_topic, "api": kafka.events_topic}
+        return [topic for role, topic in written.items() if role in roles]
+
+    def _consumer(self, topic: str, role: str) -> RecordConsumer:
+        return RecordConsumer(self.settings.kafka, topic, role)
+
+    async def _run_intake(self, consumer: RecordConsumer) -> None:
+        admission = Admission(
+            self._database, idempotency_ttl=self.settings.idempotency_ttl, reached=self._reached
+        )
+        intake = Intake(
+            self.app.agents,
+            self.app.channels,
+            admission,
+            Authorizer(self.app.conversations, self.metrics),
+            DeadLetters(self._producer, self.settings.kafka.dead_topic, self.metrics),
+            self.metrics,
+            event_age_limit=self.settings.event_age_limit,
+            admitted=lambda: self._hints.hint(READY),
+        )
+
+        async def handle(batch: Batch) -> None:
+            await intake.handle(batch.records, consumer.ack)
+            self._reached("intake.acknowledged")
+
+        async with asyncio.TaskGroup() as tasks:
+            retries = tasks.create_task(intake.run_retries(consumer.ack), name="policy-retries")
+            await consumer.run(handle)
+            retries.cancel()
+
+    async def _run_sessions(self) -> None:
+        """Turns and delivery under one session after another; a lost one is replaced by a fresh one."""
+        while not self._stop.is_set():
+            session = WorkerSession(
+                self.settings.database_url,
+                lease_for=self.settings.lease_for,
+                renewed=self.metrics.lease_renewals.labels("renewed").inc,
+            )
+            await session.start(within=timedelta(days=1))
+            self._session = session
+            roles = self._roles_under(session)
+            try:
+                await self._until_lost(session, roles)
+            finally:
+                await session.stop_renewing()
+            self.metrics.lease_renewals.labels("lost").inc()
+            if self._turns is not None:
+                self._turns.abandon()
+                await self._turns.loop.idle()
+
+    def _roles_under(self, session: WorkerSession) -> list[Coroutine[Any, Any, None]]:
+        running: list[Coroutine[Any, Any, None]] = []
+        if "turns" in self.settings.roles:
+            self._turns = TurnsRole(
+                self.app,
+                self.settings,
+                self._database,
+                session,
+                self._outbox,
+                self._hints,
+                self.metrics,
+                reached=self._reached,
+            )
+            running.append(self._turns.run())
+        if "delivery" in self.settings.roles:
+            self._delivery = DeliveryRole(
+                self.app,
+                self.settings,
+                self._database,
+                session,
+                self._hints,
+                self.metrics,
+                reached=self._reached,
+            )
+            consumer = self._consumers.get("delivery") or self._consumer(
+                self.settings.kafka.deliveries_topic, "delivery"
+            )
+            self._consumers["delivery"] = consumer
+            running.append(self._delivery.run(consumer))
+        return running
+
+    async def _until_lost(self, session: WorkerSession, roles: list[Coroutine[Any, Any, None]]) -> None:
+        """Run the roles until the session is lost; a role that fails for good raises."""
+        tasks = [asyncio.create_task(role) for role in roles]
+        lost = asyncio.create_task(session.lost.wait())
+        try:
+            while not session.lost.is_set() and not self._stop.is_set():
+                done, _ = await asyncio.wait({*tasks, lost}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {lost}:
+                    task.result()
+                if all(task.done() for task in tasks):
+                    break
+                tasks = [task for task in tasks if not task.done()]
+            if self._stop.is_set():
+                await asyncio.gather(*tasks)
+        finally:
+            for task in [*tasks, lost]:
+                task.cancel()
+            await asyncio.gather(*tasks, lost, return_exceptions=True)
+
+    async def _expire_reservations(self) -> None:
+        admission = Admission(self._database, idempotency_ttl=self.settings.idempotency_ttl)
+        while True:
+            try:
+                while (removed := await admission.expire_reservations()) > 0:
+                    self.metrics.pruned_rows.labels("reservations").inc(removed)
+            except Exception as error:
+                if not is_retryable(error):
+                    raise
+                log.warning("expiry.waiting", error=type(error).__name__)
+            await asyncio.sleep(EXPIRE_EVERY.total_seconds())
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(lambda done: self._ended(name, done))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        failed = PartFailed(name)
+        failed.__cause__ = task.exception()
+        log.error("worker.part_failed", part=name, error=repr(task.exception()))
+        self._failed = self._failed or failed
+        self._stop.set()
+
+    def _register_probes(self) -> None:
+        self.health.register("parts", lambda: self._failed is None, affects="live")
+        self.health.register("database", self._database_answers)
+        for role in ("intake", "delivery"):
+            if role in self.settings.roles:
+                self.health.register(f"kafka_{role}", partial(self._joined, role))
+        if self.settings.roles & {"turns", "delivery"}:
+            self.health.register("lease", lambda: self._session is not None and self._session.fresh)
+        self.health.register("accepting", lambda: self._drained is None)
+
+    async def _database_answers(self) -> bool:
+        return await self._database.fetchrow("select 1") is not None
+
+    def _joined(self, role: str) -> bool:
+        consumer = self._consumers.get(role)
+        return consumer is not None and consumer.joined
