@@ -1,0 +1,209 @@
+"""Look at a conversation, reset it (forget from here on) or delete it (remove what was kept).
+
+Both move the lane to its next generation, so that work of the old one restores nothing; both refuse while a turn is
+active and name its run. Queued runs of the old generation end as cancelled, unsent replies are abandoned. A deleted
+conversation leaves a tombstone: its row, its generation, and the moment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from schemas.identity import Identity
+from workers.delivery.journal import abandon_pending
+from workers.operations import audit, store
+from workers.operations.errors import ActRefused, NotFound
+from workers.operations.policy import CANCELLED_BY_DELETE, CANCELLED_BY_RESET
+from workers.operations.runs import end_runs
+from workers.postgres.database import Connection, Database
+from workers.postgres.sql import load
+
+LIST_CONVERSATIONS = load(__package__, "list_conversations")
+FIND_CONVERSATION = load(__package__, "find_conversation")
+READ_CONVERSATION = load(__package__, "read_conversation")
+READ_ITEMS = load(__package__, "read_items")
+READ_LIVE_NOTES = load(__package__, "read_live_notes")
+FIND_LANE_RUNS = load(__package__, "find_lane_runs")
+ADVANCE_GENERATION = load(__package__, "advance_generation")
+CARRY_NOTES = load(__package__, "carry_notes")
+DELETE_NOTES = load(__package__, "delete_notes")
+DELETE_NOTE_OPERATIONS = load(__package__, "delete_note_operations")
+DELETE_ITEMS = load(__package__, "delete_items")
+BURY_CONVERSATION = load(__package__, "bury_conversation")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationLine:
+    """A conversation in a list; `active_run` owns it now."""
+
+    lane_id: int
+    memory_key: str
+    channel: str
+    account: str
+    chat: str
+    audience: str
+    generation: int
+    created_at: datetime
+    deleted_at: datetime | None
+    active_run: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLine:
+    """One transcript item; `body` is None where only its size was kept."""
+
+    item_id: int
+    generation: int
+    kind: str
+    status: str
+    run_id: UUID
+    event_id: str | None
+    body: str | None
+    body_bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLine:
+    """One live note."""
+
+    key: str
+    body: str
+    body_bytes: int
+    expires_at: datetime | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A conversation with its counts, one page of its items (newest first) and its live notes."""
+
+    conversation: ConversationLine
+    item_count: int
+    note_count: int
+    open_runs: int
+    open_deliveries: int
+    items: tuple[ItemLine, ...]
+    notes: tuple[NoteLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What a reset or delete did."""
+
+    lane_id: int
+    act: Literal["reset", "delete"]
+    generation: int
+    cancelled_runs: int
+    abandoned_deliveries: int
+
+
+async def list_conversations(
+    database: Database,
+    *,
+    memory_key: str | None = None,
+    channel: str | None = None,
+    chat: str | None = None,
+    at_most: int = 50,
+) -> list[ConversationLine]:
+    """The newest conversations that fit."""
+    rows = await database.fetch(LIST_CONVERSATIONS, memory_key, channel, chat, at_most)
+    return [ConversationLine(*row) for row in rows]
+
+
+async def find_conversation(database: Database, identity: Identity) -> int | None:
+    """The lane of an identity, or None; creates nothing."""
+    row = await database.fetchrow(
+        FIND_CONVERSATION,
+        identity.memory_key,
+        identity.channel,
+        identity.account,
+        identity.chat,
+        identity.audience,
+    )
+    return None if row is None else int(row["lane_id"])
+
+
+async def inspect(
+    database: Database, lane_id: int, *, at_most: int = 20, offset: int = 0
+) -> Inspected | None:
+    """What is kept of a conversation, or None where there is none; creates nothing."""
+    async with database.acquire() as connection:
+        row = await connection.fetchrow(READ_CONVERSATION, lane_id)
+        if row is None:
+            return None
+        items = await connection.fetch(READ_ITEMS, lane_id, at_most, offset)
+        notes = await connection.fetch(READ_LIVE_NOTES, lane_id)
+    return Inspected(
+        conversation=ConversationLine(*tuple(row)[:10]),
+        item_count=row["items"],
+        note_count=row["notes"],
+        open_runs=row["open_runs"],
+        open_deliveries=row["open_deliveries"],
+        items=tuple(ItemLine(*item) for item in items),
+        notes=tuple(NoteLine(*note) for note in notes),
+    )
+
+
+async def reset(database: Database, lane_id: int, actor: str, *, keep_notes: bool = False) -> Renewed:
+    """Begin the next generation: nothing older is recalled, notes only where they are kept.
+
+    Old items stay until their retention ends. Raises NotFound, ActRefused (a turn is active).
+    """
+    async with database.transaction() as tx:
+        renewed = await _renew(tx, lane_id, "reset", CANCELLED_BY_RESET)
+        if keep_notes:
+            await tx.execute(CARRY_NOTES, lane_id, renewed.generation)
+        else:
+            await tx.execute(DELETE_NOTES, lane_id)
+        await _audit(tx, renewed, actor, {"keep_notes": keep_notes})
+    return renewed
+
+
+async def delete(database: Database, lane_id: int, actor: str) -> Renewed:
+    """Remove items, notes and their receipts; the tombstone stays. Raises NotFound, ActRefused (a turn is active)."""
+    async with database.transaction() as tx:
+        renewed = await _renew(tx, lane_id, "delete", CANCELLED_BY_DELETE)
+        await tx.execute(DELETE_ITEMS, lane_id)
+        await tx.execute(DELETE_NOTES, lane_id)
+        await tx.execute(DELETE_NOTE_OPERATIONS, lane_id)
+        await tx.execute(BURY_CONVERSATION, lane_id)
+        await _audit(tx, renewed, actor, {})
+    return renewed
+
+
+async def _renew(tx: Connection, lane_id: int, act: Literal["reset", "delete"], reason: str) -> Renewed:
+    locked = await store.lock_lanes(tx, [lane_id])
+    row = await tx.fetchrow(READ_CONVERSATION, lane_id)
+    if not locked or row is None:
+        raise NotFound("conversation", str(lane_id), "`parley conversations list` shows the newest")
+    if (owner := locked[0].owner_run) is not None:
+        raise ActRefused(
+            f"conversation {lane_id} cannot be changed by {act}",
+            f"run {owner} has an active turn",
+            f"wait for it, or end it with `parley runs cancel {owner}`, and try again",
+        )
+    cancelled, abandoned = await _end_old_work(tx, lane_id, reason)
+    generation = await tx.fetchval(ADVANCE_GENERATION, lane_id)
+    return Renewed(lane_id, act, generation, cancelled, abandoned)
+
+
+async def _end_old_work(tx: Connection, lane_id: int, reason: str) -> tuple[int, int]:
+    """Cancel what is queued and abandon what earlier turns still had to send; how many runs and deliveries."""
+    run_ids: Sequence[UUID] = [row["id"] for row in await tx.fetch(FIND_LANE_RUNS, lane_id)]
+    states = await store.read_run_states(tx, run_ids)
+    queued = [state for state in states if not state.finished]
+    await end_runs(tx, queued, reason)
+    abandoned = await abandon_pending(tx, [state.run_id for state in states if state.finished], reason)
+    return len(queued), abandoned
+
+
+async def _audit(tx: Connection, renewed: Renewed, actor: str, detail: dict[str, object]) -> None:
+    counts = {
+        "generation": renewed.generation,
+        "cancelled_runs": renewed.cancelled_runs,
+        "abandoned_deliveries": renewed.abandoned_deliveries,
+    }
+    await audit.record(tx, actor, f"conversation.{renewed.act}", str(renewed.lane_id), {**counts, **detail})
