@@ -1,6 +1,6 @@
 """Long responses end when the server is about to stop, so that a stop does not wait for browsers."""
 
-import asyncio
+from collections.abc import Callable
 
 from fastapi import FastAPI
 
@@ -9,7 +9,7 @@ class Closing:
     """One for each application, kept in its state."""
 
     def __init__(self) -> None:
-        self._begun = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
 
     @classmethod
     def of(cls, app: FastAPI) -> "Closing":
@@ -19,14 +19,11 @@ class Closing:
             closing = app.state.closing = cls()
         return closing
 
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the stop begins."""
+        self._callbacks.append(callback)
+
     def begin(self) -> None:
-        """End long responses now."""
-        self._begun.set()
-
-    @property
-    def begun(self) -> bool:
-        return self._begun.is_set()
-
-    async def wait(self) -> None:
-        """Return when the stop begins."""
-        await self._begun.wait()
+        """The stop begins."""
+        for callback in self._callbacks:
+            callback()

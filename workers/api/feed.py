@@ -20,20 +20,21 @@ from workers.postgres.hints import Wake
 
 log = structlog.get_logger(__name__)
 
-PAGE: Final = 100
-MOST_READERS: Final = 2000
+PAGE: Final = 20
+MOST_READERS: Final = 1000
 MOST_READERS_OF_A_CHAT: Final = 8
 _RETRY_S: Final = 1.0
 
-_AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+AWAY = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
 class Reader:
     """One open page: `take` gives what came after the cursor."""
 
-    def __init__(self, chat: str, cursor: int) -> None:
+    def __init__(self, chat: str, cursor: int, wake: Wake) -> None:
         self.chat = chat
         self.cursor = cursor
+        self._wake = wake
         self._letters: list[Letter] = []
         self._came = asyncio.Event()
 
@@ -58,7 +59,13 @@ class Reader:
             return []
         self._came.clear()
         letters, self._letters = self._letters, []
+        if len(letters) == PAGE:
+            self._wake.set()
         return letters
+
+    def end(self) -> None:
+        """Let `take` return at once."""
+        self._came.set()
 
 
 class Feed:
@@ -72,6 +79,7 @@ class Feed:
         self._readers: set[Reader] = set()
         self._chats: Counter[str] = Counter()
         self._anyone = asyncio.Event()
+        self.has_ended = False
 
     def has_room_for(self, chat: str) -> bool:
         """Whether one more page may be open, of this chat and at all."""
@@ -80,7 +88,7 @@ class Feed:
     @contextmanager
     def reading(self, chat: str, cursor: int) -> Iterator[Reader]:
         """A reader of `chat` after `cursor`, served while the block lasts."""
-        reader = Reader(chat, cursor)
+        reader = Reader(chat, cursor, self._wake)
         self._readers.add(reader)
         self._chats[chat] += 1
         self._anyone.set()
@@ -101,24 +109,29 @@ class Feed:
         while True:
             await self._anyone.wait()
             try:
-                full = await self.run_once()
-            except _AWAY as error:
+                await self.run_once()
+            except AWAY as error:
                 log.warning("mailbox.not_read", error=type(error).__name__)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not self._readers:
-                self._anyone.clear()
-            elif not full:
+            if self._readers:
                 await self._wake.wait(self._poll_every)
+            else:
+                self._anyone.clear()
 
-    async def run_once(self) -> bool:
-        """One round; True when some reader's page was full, so that more may be waiting."""
+    def end(self) -> None:
+        """Let every open page's stream end: the server stops."""
+        self.has_ended = True
+        for reader in self._readers:
+            reader.end()
+
+    async def run_once(self) -> None:
+        """One round: new letters for every reader that has taken its last ones."""
         hungry = [reader for reader in self._readers if reader.is_hungry]
         if not hungry:
-            return False
+            return
         async with self._database.acquire() as connection:
             asked = [(reader.chat, reader.cursor) for reader in hungry]
             pages = await self._store.read(connection, asked, PAGE)
         for reader, letters in zip(hungry, pages, strict=True):
             reader.put(letters)
-        return any(len(letters) == PAGE for letters in pages)

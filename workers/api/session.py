@@ -7,10 +7,15 @@ compared in constant time. A cookie proves nothing but itself: it is the visitor
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from fastapi import Request, Response
+
+from workers.api.problems import Problem
+from workers.channels.web import WebChannel
 
 LIFETIME: Final = timedelta(days=90)
 
@@ -48,6 +53,38 @@ def read_cookie(cookie: str | None, channel: str, keys: Sequence[bytes], now: da
     if not any(proven) or not -300 <= age_s <= LIFETIME.total_seconds():
         return None
     return Visitor(chat, principal)
+
+
+class Sessions:
+    """The visitors of one web channel, by their cookie."""
+
+    def __init__(self, channel: WebChannel, now: Callable[[], datetime]) -> None:
+        self._channel = channel
+        self._now = now
+        self.cookie = f"parley_{channel.name}"
+
+    def visitor(self, request: Request) -> Visitor:
+        """Who asks. Raises Problem 401 where the cookie proves nobody."""
+        visitor = self._read(request)
+        if visitor is None:
+            raise Problem(401, "no_session")
+        return visitor
+
+    def renew(self, request: Request, response: Response) -> None:
+        """Give the visitor a fresh cookie for the same chat, and a stranger one for a new chat."""
+        visitor = self._read(request) or Visitor.new()
+        response.set_cookie(
+            self.cookie,
+            write_cookie(visitor, self._channel.name, self._channel.secrets, self._now()),
+            max_age=int(LIFETIME.total_seconds()),
+            secure=self._channel.https or request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+
+    def _read(self, request: Request) -> Visitor | None:
+        cookie = request.cookies.get(self.cookie)
+        return read_cookie(cookie, self._channel.name, self._channel.secrets, self._now())
 
 
 def _sign(key: bytes, channel: str, claim: str) -> str:
