@@ -14,8 +14,15 @@ from typing import Any
 from faust.types import TP, Message
 
 from workers.kafka.broker import wait_for_topics
-from workers.kafka.errors import ConsumerDied
-from workers.kafka.faust_app import ByteBoundedQueue, ConsumerApp, build_app, headers_of, open_channel
+from workers.kafka.errors import ConsumerDied, TopicForbidden
+from workers.kafka.faust_app import (
+    FORBIDDEN,
+    ByteBoundedQueue,
+    ConsumerApp,
+    build_app,
+    headers_of,
+    open_channel,
+)
 from workers.kafka.ledger import Ledger
 from workers.kafka.record import Record
 from workers.kafka.settings import KafkaSettings
@@ -84,7 +91,7 @@ class RecordConsumer:
     async def run(self, handle: Callable[[Batch], Awaitable[None]]) -> None:
         """Start, pass every batch to `handle` until `drain()`; what `handle` raises is raised here.
 
-        Raises ConsumerDied when the member is lost for good. `stop()` stays the caller's to call.
+        Raises ConsumerDied when the member is lost for good, TopicForbidden when it may not read. `stop()` stays the caller's to call.
         """
         async for batch in self.batches():
             await handle(batch)
@@ -142,7 +149,9 @@ class RecordConsumer:
         if client is None or self._app is None or self._app.should_stop:
             return False
         coordinator = client._coordinator
-        return coordinator.coordinator_id is not None and coordinator.generation > 0
+        if coordinator is None or coordinator.coordinator_id is None:
+            return False
+        return bool(coordinator.generation > 0)
 
     @property
     def last_poll(self) -> float | None:
@@ -160,7 +169,7 @@ class RecordConsumer:
         if client is None or self._app is None:
             return {}
         for tp in client.assignment():
-            end = client.highwater(tp)
+            end = self._app.member.end_of(tp)
             read = self._app.member._read_offset[tp]
             oldest = self._ledger.oldest(tp.partition)
             if end is not None:
@@ -243,6 +252,11 @@ class RecordConsumer:
             error = self._starting.exception()
             if error is not None:
                 raise ConsumerDied(self.topic, f"{type(error).__name__}: {error}") from error
+        fault = app.member.fault()
+        if isinstance(fault, FORBIDDEN):
+            raise TopicForbidden(self.topic, f"group {self.group} may not read it ({type(fault).__name__})")
+        if fault is not None:
+            raise ConsumerDied(self.topic, f"{type(fault).__name__}: {fault}") from fault
         if app.crashed or app.should_stop:
             reason = app.crash_reason
             raise ConsumerDied(self.topic, f"{type(reason).__name__}: {reason}") from reason

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import faust
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT, Message, TopicT
@@ -28,6 +29,7 @@ from workers.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 
+FORBIDDEN = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 _NEVER_SECONDS = 24 * 3600.0
 _REVOKE_COMMIT_SECONDS = 3.0
 
@@ -114,6 +116,24 @@ class _Consumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def fault(self) -> BaseException | None:
+        """Why the client will never read again though faust has not noticed: no permission, or a task ended."""
+        coordinator = getattr(self.client, "_coordinator", None)
+        if coordinator is None:
+            return None
+        for task in (coordinator._coordination_task, self.client._fetcher._fetch_task):
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                return cast(BaseException, task.exception())
+        return cast("BaseException | None", coordinator._pending_exception)
+
+    def end_of(self, tp: TP) -> int | None:
+        """The end of a partition as of its last fetch; None while it is not held or not fetched."""
+        try:
+            end: int | None = self.highwater(tp)
+        except (AssertionError, KafkaError):  # revoked meanwhile, by the client's thread
+            return None
+        return end
 
     async def perform_seek(self) -> None:
         await super().perform_seek()
