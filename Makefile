@@ -22,8 +22,8 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup  ## a conversation from event to reply, on embedded services
-	$(BIN)/parley demo $(ARGS)
+demo: setup  ## the main job on embedded services (BREAK=dedupe|recover|reconcile|recall: must fail)
+	$(BIN)/parley demo $(if $(BREAK),--break $(BREAK)) $(ARGS)
 
 test: setup  ## every test but the long ones; on a real broker where there can be one (REQUIRE_KAFKA=1: must be)
 	$(BIN)/pytest -m "not long" --rules=$(RULES) $(ARGS)
