@@ -91,7 +91,8 @@ class RecordConsumer:
     async def run(self, handle: Callable[[Batch], Awaitable[None]]) -> None:
         """Start, pass every batch to `handle` until `drain()`; what `handle` raises is raised here.
 
-        Raises ConsumerDied when the member is lost for good, TopicForbidden when it may not read. `stop()` stays the caller's to call.
+        Raises ConsumerDied when the member is lost for good, TopicForbidden when it may not read.
+        `stop()` stays the caller's to call.
         """
         async for batch in self.batches():
             await handle(batch)
