@@ -1,0 +1,21 @@
+"""All commands, by name."""
+
+import typer
+
+from workers.cli import conversations, dead, migrate, publish, reservations, runs, topics
+
+program = typer.Typer(
+    name="parley",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Runs AI agents behind chat channels.",
+    epilog="Exit codes: 0 done; 1 refused, not found or misconfigured; 2 wrong usage; 3 Kafka or Postgres is away.",
+)
+program.command()(migrate.migrate)
+program.command()(publish.publish)
+program.add_typer(topics.group, name="topics")
+program.add_typer(runs.group, name="runs")
+program.add_typer(dead.group, name="dead")
+program.add_typer(reservations.group, name="reservations")
+program.add_typer(conversations.group, name="conversations")
