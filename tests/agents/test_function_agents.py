@@ -126,7 +126,7 @@ async def test_steps_side_by_side_keep_their_own_positions() -> None:
 async def test_what_a_step_calls_is_numbered_below_it_and_is_not_called_again() -> None:
     async def inner(turn: Turn) -> str:
         await turn.reply("working on it")
-        return await turn.step("deep", str, 7)
+        return await turn.step("deep", str, 7, returns=str)
 
     async def outer(turn: Turn) -> None:
         await turn.step("outer", lambda: inner(turn))

@@ -38,12 +38,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """`runs` is an async function of a Turn, or a pydantic-ai Agent with `deps_type=Turn`. Raises InvalidAgent.
+    """`runs` is an async function of a Turn, or a pydantic-ai Agent with `deps_type=Turn`. Raises
+    InvalidAgent.
 
-    conversation: False, True (the agent's name is the memory key) or a stable memory key.
-    version: change it when running code no longer does what a half-finished run recorded; see `on_change`.
-    retries: how often a retryable failure is tried again; max_crash_attempts: how many crashes are charged to a run.
-    on_failure: one message to the user when a run fails for good.
+    conversation: False, True (the agent's name is the memory key) or a stable memory key. version: change it
+    when running code no longer does what a half-finished run recorded; see `on_change`. retries: how often a
+    retryable failure is tried again; max_crash_attempts: how many crashes are charged to a run. on_failure:
+    one message to the user when a run fails for good.
     """
 
     name: str
@@ -73,9 +74,7 @@ class Agent:
     @property
     def is_function(self) -> bool:
         """Whether `runs` is a plain async function, which needs no model library."""
-        return iscoroutinefunction(self.runs) or iscoroutinefunction(
-            getattr(type(self.runs), "__call__", None)
-        )
+        return iscoroutinefunction(self.runs)
 
     def listens_to(self, event: Event) -> bool:
         """Whether a subscription of the agent matches `event`."""

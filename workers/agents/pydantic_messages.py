@@ -1,9 +1,9 @@
-"""What a pydantic-ai model reads: a history that every provider accepts, and the journal's form of its answers.
+"""What a pydantic-ai model reads: a history that every provider accepts, and the journal's form of its
+answers.
 
 The history begins with a user message and alternates; it holds no tool call and no system part.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError
 
 from schemas.event import Attachment, Event
 from workers.agents.canonical import decode_result, encode_result
-from workers.agents.context import current_text, is_linked, preamble
+from workers.agents.context import NO_TEXT, current_text, is_linked, preamble
 from workers.agents.errors import NotJournalable
 from workers.memory.snapshot import Snapshot
 
@@ -43,10 +43,11 @@ def history_of(snapshot: Snapshot) -> list[ModelMessage]:
     if opening := preamble(snapshot):
         _say(messages, opening)
     for exchange in snapshot.history:
+        text = exchange.text or NO_TEXT
         if exchange.role == "user":
-            _say(messages, exchange.text)
+            _say(messages, text)
         else:
-            _answer(messages, exchange.text)
+            _answer(messages, text)
     return messages
 
 

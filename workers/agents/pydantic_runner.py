@@ -1,8 +1,10 @@
-"""A pydantic-ai agent under the journal: what its models answered and its tools returned is replayed after a crash.
+"""A pydantic-ai agent under the journal: what its models answered and its tools returned is replayed after a
+crash.
 
-Response n of a run is step n at call 0, its tool calls are calls 1, 2, ... in the order of the response. A tool that
-is not declared repeatable is journalled before it runs; found so after a crash, its outcome is unknown, and that is
-what the model is told as the call's result. The agent itself is used as it is: one capability is added to the run.
+Response n of a run is step n at call 0, its tool calls are calls 1, 2, ... in the order of the response. A
+tool that is not declared repeatable is journalled before it runs; found so after a crash, its outcome is
+unknown, and that is what the model is told as the call's result. The agent itself is used as it is: one
+capability is added to the run.
 """
 
 from collections import defaultdict, deque
@@ -128,8 +130,8 @@ class Journalled(AbstractCapability[Turn]):
         return _outcome(stored)
 
     def _offered(self, request: ModelRequestContext) -> ModelRequestContext:
-        """The request without the tools that need a conversation, when the run has none: hidden, not removed, so
-        that a model which calls one anyway is told why it cannot.
+        """The request without the tools that need a conversation, when the run has none: hidden, not removed,
+        so that a model which calls one anyway is told why it cannot.
         """
         parameters = request.model_request_parameters
         if self._turn.has_conversation:

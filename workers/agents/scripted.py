@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from workers.agents.context import CLOSING, OPENING
+from workers.agents.context import CLOSING, LABEL, NOT_SHOWN, OPENING
 from workers.agents.tools import memory_tools, reply_tools
 from workers.agents.turn import Turn
 
@@ -31,8 +31,10 @@ _RECALL: Final = re.compile(
 )
 _WORD: Final = re.compile(r"\w+")
 _DULL: Final = frozenset(
-    "a an about am and are as at did do does for from have how i in is it know me my of on or please remember tell "
-    "that the this to told what when where which who you your".split()
+    _WORD.findall(
+        "a an about am and are as at did do does for from have how i in is it know me my of on or please remember"
+        " tell that the this to told what when where which who you your"
+    )
 )
 
 
@@ -82,19 +84,19 @@ def _recalled(question: str, messages: list[ModelMessage]) -> str:
     return f'You told me: "{best[1]}"'
 
 
-def _notes_shown(messages: list[ModelMessage]) -> Iterator[str]:
-    for text in _user_texts(messages[:-1]):
-        if OPENING in text:
-            block = text.split(OPENING, 1)[1].split(CLOSING, 1)[0]
-            yield from (json.loads(line)["note"] for line in block.strip().splitlines())
+def _notes_shown(messages: list[ModelMessage]) -> list[str]:
+    """The notes in the block that stands before everything else, if there is one."""
+    first = _user_texts(messages)[0]
+    if not first.startswith(LABEL):
+        return []
+    block = first.split(OPENING, 1)[1].split(CLOSING, 1)[0]
+    return [json.loads(line)["note"] for line in block.strip().splitlines()]
 
 
 def _earlier_texts(messages: list[ModelMessage]) -> list[str]:
-    """What the user said before the current message; a block of notes is no message of theirs."""
-    texts = [
-        text for text in _user_texts(messages) if OPENING not in text and not text.startswith("(Not shown:")
-    ]
-    return texts[:-1]
+    """What the user said before the current message; what stands before the transcript is no message of theirs."""
+    texts = _user_texts(messages)[:-1]
+    return texts[1:] if texts and texts[0].startswith((LABEL, NOT_SHOWN)) else texts
 
 
 def _current_text(messages: list[ModelMessage]) -> str:
