@@ -56,7 +56,6 @@ class TurnsRole:
             database,
             recall_wait=settings.recall_wait,
             observe=sizes.labels("settlement").observe,
-            settled=lambda: hints.hint(READY),
             reached=reached,
         )
         caps = Caps.for_slots(settings.slots, len(app.agents))

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
 
 from schemas.errors import ParleyError
 from schemas.event import Event, decode_event
+from schemas.reason import RefusedRecord
+from schemas.run import RunStatus
 from workers.agents.agent import Agent
 from workers.memory import recall, snapshot
 from workers.memory import store as memory
@@ -24,7 +26,7 @@ from workers.memory.limits import Conversations
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
-from workers.turns.policy import Caps, ReadyLane, admits_suspect, agents_with_room, pick
+from workers.turns.policy import Caps, Ended, ReadyLane, admits_suspect, agents_with_room, pick
 from workers.turns.store import Head, Ownership
 
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
@@ -76,7 +78,6 @@ class Claims:
         self._recall_wait = recall_wait
         self._reached = reached
         self._after = ("", "")
-        self._refused: set[int] = set()
 
     async def claim(self, session_id: UUID, active: Sequence[Claimed]) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
@@ -89,29 +90,30 @@ class Claims:
         lanes = [lane.lane_id for lane in pick(offered, running, self._caps)]
         if not lanes:
             return Claim((), again=False)
+        return await self._claim_in_halves(session_id, lanes, suspects)
+
+    async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
+        """Claim all lanes at once; a data error splits them until the offending one alone is refused."""
         try:
             return await self._claim(session_id, lanes, suspects)
         except Exception as error:
-            if not is_data_error(error) or len(lanes) == 1:
+            if not is_data_error(error):
                 raise
-            log.warning("claim.split", lanes=len(lanes), error=type(error).__name__)
-            return await self._claim_in_halves(session_id, lanes, suspects)
+            if len(lanes) == 1:
+                await self._refuse(lanes, type(error).__name__)
+                return Claim((), again=True)
+        middle = len(lanes) // 2
+        first = await self._claim_in_halves(session_id, lanes[:middle], suspects)
+        second = await self._claim_in_halves(session_id, lanes[middle:], suspects)
+        return Claim((*first.turns, *second.turns), again=True)
 
-    async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
-        """After a data error: find the offending lane, keep it out of this worker's rounds, claim the rest."""
-        turns: list[Claimed] = []
-        for half in (lanes[: len(lanes) // 2], lanes[len(lanes) // 2 :]):
-            try:
-                turns.extend((await self._claim(session_id, half, suspects)).turns)
-            except Exception as error:
-                if not is_data_error(error):
-                    raise
-                if len(half) == 1:
-                    self._refused.add(half[0])
-                    log.error("claim.lane_refused", lane_id=half[0], error=type(error).__name__)
-                else:
-                    turns.extend((await self._claim_in_halves(session_id, half, suspects)).turns)
-        return Claim(turns, again=True)
+    async def _refuse(self, lanes: Sequence[int], error: str) -> None:
+        """End the head runs of lanes that the database cannot claim, so that they hold nobody up."""
+        async with self._database.transaction() as tx:
+            heads = await store.read_heads(tx, await store.lock_lanes(tx, lanes), self._recall_wait)
+            await self._end(
+                tx, [(head, Ended(RunStatus.FAILED, f"refused at claim: {error}")) for head in heads]
+            )
 
     async def _offer(self, agents: Sequence[str], wanted: int) -> list[ReadyLane]:
         async with self._database.acquire() as connection:
@@ -125,7 +127,7 @@ class Claims:
                 )
                 offered += [lane for lane in again if lane.lane_id not in known]
         self._after = max(((lane.agent, lane.account) for lane in offered), default=("", ""))
-        return [lane for lane in offered if lane.lane_id not in self._refused]
+        return offered
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:
@@ -141,30 +143,57 @@ class Claims:
 
     async def _choose(
         self, tx: Connection, locked: Sequence[int], heads: Sequence[Head], suspects: list[int]
-    ) -> list[Head]:
-        """The heads to take now; the others' lanes leave the ready queue or wait in it."""
-        chosen: list[Head] = []
-        postponed: dict[int, datetime] = {}
+    ) -> list[tuple[Head, Event]]:
+        """The heads to take now; the others' lanes leave the ready queue, or wait in it, or lose their head."""
+        chosen: list[tuple[Head, Event]] = []
+        postponed: dict[int, datetime | timedelta] = {}
+        ended: list[tuple[Head, Ended]] = []
         dropped = set(locked) - {head.lane_id for head in heads}
+        misqueued: list[int] = []
         for head in heads:
-            if head.owned_by is not None or head.status == "waiting":
+            if head.owned_by is not None or head.status == RunStatus.WAITING:
                 dropped.add(head.lane_id)
+            elif head.generation != head.lane_generation:
+                ended.append((head, Ended(RunStatus.CANCELLED, "conversation reset")))
+            elif head.agent not in self._agents:
+                misqueued.append(head.lane_id)
             elif not head.due:
                 postponed[head.lane_id] = head.due_at
             elif not admits_suspect(self._caps.slots, head.crashes, suspects):
-                postponed[head.lane_id] = datetime.now(UTC) + SUSPECT_WAIT
+                postponed[head.lane_id] = SUSPECT_WAIT
+            elif isinstance(event := _decoded(head), Ended):
+                ended.append((head, event))
             else:
-                chosen.append(head)
+                chosen.append((head, event))
                 if head.crashes:
                     suspects.append(head.crashes)
-        if dropped:
-            await store.drop_ready(tx, sorted(dropped))
+        if dropped or misqueued:
+            await store.drop_ready(tx, sorted({*dropped, *misqueued}))
+            await store.requeue_lanes(tx, misqueued)
         if postponed:
             await store.postpone_ready(tx, postponed)
+        await self._end(tx, ended)
         return chosen
 
-    async def _take(self, tx: Connection, session_id: UUID, heads: Sequence[Head]) -> list[Claimed]:
-        events = [decode_event(head.event) for head in heads]
+    async def _end(self, tx: Connection, ended: Sequence[tuple[Head, Ended]]) -> None:
+        """End runs that cannot be claimed; their lanes, locked by the caller, go on with the next head."""
+        if not ended:
+            return
+        held = [Ownership(head.lane_id, head.run_id, head.epoch) for head, _ in ended]
+        lanes = [own.lane_id for own in held]
+        statuses = [ending.status.value for _, ending in ended]
+        reasons = [ending.reason for _, ending in ended]
+        await store.settle_runs(tx, held, statuses, reasons, [None] * len(held))
+        await store.drop_ready(tx, lanes)
+        await store.mark_next_ready(tx, lanes, self._recall_wait)
+        for head, ending in ended:
+            log.error("turn.not_started", run_id=str(head.run_id), agent=head.agent, reason=ending.reason)
+
+    async def _take(
+        self, tx: Connection, session_id: UUID, chosen: Sequence[tuple[Head, Event]]
+    ) -> list[Claimed]:
+        heads = [head for head, _ in chosen]
+        events = [event for _, event in chosen]
         frozen = await self._freeze(tx, heads, events)
         encoded = [
             head.snapshot if past is None or head.snapshot is not None else snapshot.encode(past)
@@ -221,3 +250,11 @@ class Claims:
             snapshot.decode(head.snapshot) if head.snapshot is not None else made.get(head.lane_id)
             for head in heads
         ]
+
+
+def _decoded(head: Head) -> Event | Ended:
+    """The run's event; a run whose event this code cannot read any more ends with the reason."""
+    try:
+        return decode_event(head.event)
+    except RefusedRecord as error:
+        return Ended(RunStatus.FAILED, f"event unreadable: {error.reason}")

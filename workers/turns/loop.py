@@ -15,10 +15,11 @@ from uuid import UUID
 
 import structlog
 
+from schemas.run import RunStatus
 from workers.agents.agent import Agent
 from workers.agents.errors import LostOwnership
 from workers.postgres.database import Database
-from workers.postgres.failures import is_retryable
+from workers.postgres.failures import is_data_error, is_retryable
 from workers.postgres.hints import Wake
 from workers.telemetry.metrics import Metrics
 from workers.turns import store
@@ -170,7 +171,13 @@ class TurnLoop:
             case Lost():
                 return "lost"
             case (Ended() | TryAgain() | LetGo()) as ending:
-                await self._settlements.settle(Settlement(claimed, ending, end.usage))
+                try:
+                    await self._settlements.settle(Settlement(claimed, ending, end.usage))
+                except Exception as error:
+                    if not is_data_error(error):
+                        raise
+                    ending = Ended(RunStatus.FAILED, f"refused at settlement: {type(error).__name__}")
+                    await self._settlements.settle(Settlement(claimed, ending))
                 self._note(claimed, end)
                 return ending.status.value if isinstance(ending, Ended) else _released(ending)
 

@@ -33,7 +33,6 @@ FIND_ABANDONED_SESSIONS = load(__package__, "find_abandoned_sessions")
 LOCK_SESSION_LANES = load(__package__, "lock_session_lanes")
 READ_SESSION_TURNS = load(__package__, "read_session_turns")
 FIND_UNQUEUED_LANES = load(__package__, "find_unqueued_lanes")
-REQUEUE_LANES = load(__package__, "requeue_lanes")
 FIND_TERMINAL_OWNERS = load(__package__, "find_terminal_owners")
 FREE_TERMINAL_OWNERS = load(__package__, "free_terminal_owners")
 
@@ -169,13 +168,13 @@ class Recovery:
     async def _requeue(self) -> int:
         """Look at the next stretch of open runs; a whole round of them takes several calls."""
         rows = await self._database.fetch(FIND_UNQUEUED_LANES, self._looked_at, OPEN_RUNS_A_SWEEP)
-        self._looked_at = rows[-1]["lane_id"] if len(rows) > 1 else 0
+        self._looked_at = rows[-1]["lane_id"] if rows else 0
         missing = [row["lane_id"] for row in rows if row["unqueued"]]
         if not missing:
             return 0
         async with self._database.transaction() as tx:
             locked = await store.lock_lanes(tx, missing)
-            requeued = [row["lane_id"] for row in await tx.fetch(REQUEUE_LANES, locked)]
+            requeued = await store.requeue_lanes(tx, locked)
         for lane_id in requeued:
             log.warning(
                 "lane.requeued", lane_id=lane_id, reason="its due head was missing from the ready queue"

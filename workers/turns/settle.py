@@ -45,12 +45,10 @@ class Settlements:
         recall_wait: timedelta = DEFAULT_RECALL_WAIT,
         patience: timedelta | None = None,
         observe: Callable[[int], None] | None = None,
-        settled: Callable[[], None] = lambda: None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._database = database
         self._recall_wait = recall_wait
-        self._settled = settled
         self._reached = reached
         self._queue: GroupCommit[Settlement, None] = GroupCommit(
             "settlement", self._commit, patience=patience, observe=observe
@@ -73,7 +71,6 @@ class Settlements:
             outcomes = await store.read_outcomes(tx, [s.turn.own.run_id for s in lost]) if lost else {}
             self._reached("settle.before_commit")
         self._reached("settle.committed")
-        self._settled()
         return [
             None
             if (s.turn.own.lane_id, s.turn.own.epoch) in owned

@@ -23,6 +23,7 @@ READ_STEPS = load(__package__, "read_steps")
 SETTLE_RUNS = load(__package__, "settle_runs")
 RELEASE_TURNS = load(__package__, "release_turns")
 MARK_NEXT_READY = load(__package__, "mark_next_ready")
+REQUEUE_LANES = load(__package__, "requeue_lanes")
 READ_OUTCOMES = load(__package__, "read_outcomes")
 READ_CANCELLED = load(__package__, "read_cancelled")
 WITHHOLD_INPUTS = load(__package__, "withhold_inputs")
@@ -43,6 +44,7 @@ class Head:
 
     lane_id: int
     lane_generation: int
+    epoch: int
     run_id: UUID
     generation: int
     agent: str
@@ -97,6 +99,7 @@ def _head(row: Row) -> Head:
     return Head(
         lane_id=row["lane_id"],
         lane_generation=row["lane_generation"],
+        epoch=row["epoch"],
         run_id=row["run_id"],
         generation=row["generation"],
         agent=row["agent"],
@@ -139,8 +142,14 @@ async def take_lanes(
     return {row["lane_id"]: row["epoch"] for row in rows}
 
 
-async def postpone_ready(tx: Connection, until: Mapping[int, datetime]) -> None:
-    await tx.execute(POSTPONE_READY, list(until), list(until.values()))
+async def postpone_ready(tx: Connection, until: Mapping[int, datetime | timedelta]) -> None:
+    """Let ready lanes wait: until a time of the database's clock, or for so long from now."""
+    await tx.execute(
+        POSTPONE_READY,
+        list(until),
+        [when if isinstance(when, datetime) else None for when in until.values()],
+        [when if isinstance(when, timedelta) else None for when in until.values()],
+    )
 
 
 async def drop_ready(tx: Connection, lane_ids: Sequence[int]) -> None:
@@ -238,6 +247,11 @@ async def release_turns(tx: Connection, releases: Sequence[Release]) -> None:
 
 async def mark_next_ready(tx: Connection, lane_ids: Sequence[int], recall_wait: timedelta) -> None:
     await tx.execute(MARK_NEXT_READY, lane_ids, recall_wait)
+
+
+async def requeue_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[int]:
+    """Queue the heads of lanes that no live turn owns and that are not queued; returns those lanes."""
+    return [row["lane_id"] for row in await tx.fetch(REQUEUE_LANES, lane_ids)]
 
 
 async def withhold_inputs(tx: Connection, held: Sequence[Ownership]) -> None:
