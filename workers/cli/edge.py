@@ -55,6 +55,7 @@ def say_error(line: str) -> None:
 def exit_code(error: Exception) -> int | None:
     """The exit code of a failure, None for one that nobody foresaw."""
     import asyncpg
+    from sqlalchemy.exc import DBAPIError
 
     if isinstance(error, Transient):
         return AWAY
@@ -62,7 +63,9 @@ def exit_code(error: Exception) -> int | None:
         return FAILED
     if isinstance(error, asyncpg.PostgresError) and _is_schema(error):
         return FAILED
-    if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError | TimeoutError):
+    if isinstance(
+        error, asyncpg.PostgresError | asyncpg.InterfaceError | DBAPIError | OSError | TimeoutError
+    ):
         return AWAY
     return None
 

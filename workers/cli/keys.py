@@ -28,7 +28,7 @@ def signing_keys(key_file: Path | None, target: str | None) -> "Callable[[str], 
 
 
 def _from_file(path: Path) -> "Callable[[str], Sequence[SigningKey]]":
-    from schemas.keys import KeyFile, KeyFileProblem, parse_keys
+    from schemas.keys import KeyFileProblem, parse_keys
     from schemas.signing import SigningKey
 
     try:
@@ -43,7 +43,9 @@ def _from_file(path: Path) -> "Callable[[str], Sequence[SigningKey]]":
         entries = parse_keys(path, path.read_text(encoding="utf-8"), channel)
         return [e.signing for e in entries if e.signing is not None and e.verify.channel == channel]
 
-    KeyFile(path, channel="")  # names what is wrong in the file before anything else is done
+    parse_keys(
+        path, path.read_text(encoding="utf-8"), ""
+    )  # what is wrong in it is said before anything is done
     return keys_of
 
 

@@ -2,7 +2,18 @@
 
 import typer
 
-from workers.cli import conversations, dead, migrate, publish, reservations, runs, topics
+from workers.cli import (
+    check,
+    conversations,
+    dead,
+    doctor,
+    migrate,
+    publish,
+    reservations,
+    runs,
+    serve,
+    topics,
+)
 
 program = typer.Typer(
     name="parley",
@@ -12,6 +23,9 @@ program = typer.Typer(
     help="Runs AI agents behind chat channels.",
     epilog="Exit codes: 0 done; 1 refused, not found or misconfigured; 2 wrong usage; 3 Kafka or Postgres is away.",
 )
+program.command()(serve.serve)
+program.command()(check.check)
+program.command()(doctor.doctor)
 program.command()(migrate.migrate)
 program.command()(publish.publish)
 program.add_typer(topics.group, name="topics")

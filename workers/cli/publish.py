@@ -52,9 +52,10 @@ async def _publish(
 
     from schemas.envelope import seal
     from schemas.errors import Misconfigured
-    from schemas.event import CURRENT_VERSION, event_of
+    from schemas.event import event_of
     from schemas.run import new_uuid7
     from schemas.signing import MAX_SIGNATURES
+    from schemas.upcast import CURRENT_VERSION
     from workers.cli.connect import kafka_settings
     from workers.cli.keys import signing_keys
     from workers.kafka import publish as kafka

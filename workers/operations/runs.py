@@ -185,7 +185,7 @@ async def _cancel(tx: Connection, lanes: dict[UUID, int], actor: str) -> list[Ca
     for result in results:
         if result.outcome != "over":
             await audit.record(tx, actor, "run.cancel", str(result.run_id), {"outcome": result.outcome})
-    await store.hint(tx, "cancel", "turns")
+    await store.hint(tx, "cancel", "ready")
     return results
 
 
