@@ -52,6 +52,7 @@ class ApiServer:
             self._app,
             access_log=False,
             log_config=None,
+            log_level="warning",
             lifespan="on",
             loop="none",
             server_header=False,

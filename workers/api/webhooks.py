@@ -5,45 +5,37 @@ proven request that says nothing usable. A repeat is accepted again; the engine 
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import structlog
 from fastapi import APIRouter, Request, Response
 
-from schemas.event import MAX_EVENT_BYTES, Event
+from schemas.event import MAX_EVENT_BYTES
 from schemas.reason import Reason, RefusedRecord
 from workers.api.body import BodyRoom
 from workers.api.parts import ApiParts
 from workers.api.problems import Problem
 from workers.api.publishing import publish_event
+from workers.channels.webhook import WebhookChannel, read_request
 
 log = structlog.get_logger(__name__)
-
-
-@runtime_checkable
-class AcceptsWebhooks(Protocol):
-    """A channel whose platform posts to us."""
-
-    def accept(self, headers: Mapping[str, str], body: bytes, now: datetime) -> Event:
-        """The event in a request; header names are in lower case. Raises RefusedRecord and nothing else."""
 
 
 _UNPROVEN: Final = frozenset({Reason.UNAUTHENTICATED, Reason.TOO_OLD, Reason.TOO_NEW})
 
 
 def webhook_routes(parts: ApiParts, room: BodyRoom) -> APIRouter:
-    """The one route, for every channel that accepts webhooks."""
+    """The one route, for every webhook channel."""
     router = APIRouter()
 
     @router.post("/channels/{channel}/webhook", status_code=202)
     async def webhook(channel: str, request: Request) -> Response:
         registered = parts.channels.get(channel)
-        if registered is None or not isinstance(registered, AcceptsWebhooks):
+        if not isinstance(registered, WebhookChannel) or registered.keys is None:
             raise Problem(404)
         async with room.body_of(request, MAX_EVENT_BYTES) as body:
             try:
-                event = registered.accept(_headers_of(request), body, parts.now())
+                event = read_request(channel, registered.keys, _headers_of(request), body, parts.now())
             except RefusedRecord as refusal:
                 log.info("webhook.refused", channel=channel, reason=refusal.reason)
                 raise Problem(_status_of(refusal.reason)) from None

@@ -117,11 +117,8 @@ function connect() {
     state("lost", "Reconnecting");
     if (source.readyState !== EventSource.CLOSED) return;
     setTimeout(async () => {
-      try {
-        await fetch("/", { cache: "no-store" }); // an ended session gets its new cookie here
-      } finally {
-        connect();
-      }
+      await fetch("/", { cache: "no-store" }).catch(() => null); // an ended session gets its new cookie here
+      connect();
     }, wait);
     wait = Math.min(wait * 2, 15000);
   });
