@@ -1,16 +1,24 @@
--- Deletes, for each lane in $1 (generation in $2), at most 200 items that are older than $4 or stand beyond the
--- newest $3; items of the lane's active turn stay. The caller holds the lanes.
+-- Deletes, for each lane in $1 (generation in $2), at most 100 items that stand beyond the newest $3, oldest first,
+-- and of the 20 oldest those older than $4; items of the lane's active turn stay. The caller holds the lanes.
 delete from items
- using (select surplus.id
+ using (select doomed.id
           from unnest($1::bigint[], $2::integer[]) as lane (id, generation)
           join lanes on lanes.id = lane.id
+          left join lateral (
+                select i.id
+                  from items i
+                 where i.lane_id = lane.id
+                   and i.generation = lane.generation
+                 order by i.id desc
+                offset $3
+                 limit 1) newest_surplus on true
          cross join lateral (
                 (select i.id, i.run_id
                    from items i
                   where i.lane_id = lane.id
                     and i.generation = lane.generation
-                  order by i.id desc
-                 offset $3
+                    and i.id <= newest_surplus.id
+                  order by i.id
                   limit 100)
                 union
                 (select oldest.id, oldest.run_id
@@ -19,7 +27,7 @@ delete from items
                           where i.lane_id = lane.id
                             and i.generation = lane.generation
                           order by i.id
-                          limit 100) oldest
-                  where oldest.created_at <= parley_now() - $4::interval)) surplus
-         where surplus.run_id is distinct from lanes.owner_run) doomed
- where items.id = doomed.id
+                          limit 20) oldest
+                  where oldest.created_at <= parley_now() - $4::interval)) doomed
+         where doomed.run_id is distinct from lanes.owner_run) surplus
+ where items.id = surplus.id
