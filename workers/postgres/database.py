@@ -37,6 +37,10 @@ class Connection(Protocol):
     async def execute(self, statement: str, *arguments: object) -> str: ...
 
 
+async def _leave_as_is(_connection: object) -> None:
+    """No statement of ours changes a session (nothing but SET LOCAL), so there is nothing to reset on release."""
+
+
 def _milliseconds(value: timedelta) -> str:
     return str(int(value / timedelta(milliseconds=1)))
 
@@ -69,6 +73,7 @@ class Database:
             timeout=10,
             command_timeout=statement_timeout.total_seconds() + 5,
             max_inactive_connection_lifetime=300,
+            reset=_leave_as_is,
             server_settings={
                 "application_name": application_name,
                 "lock_timeout": _milliseconds(lock_timeout),

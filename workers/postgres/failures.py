@@ -16,8 +16,9 @@ def is_data_error(error: BaseException) -> bool:
     """True where one row of a batch may be at fault, so that splitting the batch can find it."""
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_DATA_CLASSES)
-    # asyncpg refuses an argument that does not fit its type before it reaches the server.
-    return isinstance(error, asyncpg.DataError)
+    # asyncpg refuses an argument that does not fit its type before it reaches the server, by an InterfaceError that
+    # is a ValueError too and, though named so, no asyncpg.DataError.
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
 def is_retryable(error: BaseException) -> bool:

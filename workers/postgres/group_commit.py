@@ -85,6 +85,7 @@ class GroupCommit(Generic[T, R]):
         self._observe = observe
         self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._flushing = 0
         self._closed = False
 
     async def submit(self, item: T) -> R:
@@ -93,7 +94,9 @@ class GroupCommit(Generic[T, R]):
             raise RuntimeError(f"the {self._name} queue is closed")
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if len(self._tasks) < self._flushers:
+        # A task that has taken its last look at the queue is still in `_tasks` when those it answered submit again.
+        if self._flushing < self._flushers:
+            self._flushing += 1
             task = asyncio.create_task(self._flush(), name=f"group-commit:{self._name}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -111,8 +114,14 @@ class GroupCommit(Generic[T, R]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _flush(self) -> None:
-        # One turn of the loop lets every task that is about to submit do so: bigger batches at no wait.
-        await asyncio.sleep(0)
+        try:
+            # One turn of the loop lets every task that is about to submit do so: bigger batches at no wait.
+            await asyncio.sleep(0)
+            await self._empty_queue()
+        finally:
+            self._flushing -= 1
+
+    async def _empty_queue(self) -> None:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
             batch = [(item, future) for item, future in batch if not future.done()]

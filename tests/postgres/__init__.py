@@ -1,0 +1,1 @@
+"""Connections, batches, failures and hints."""
