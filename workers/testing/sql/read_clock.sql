@@ -1,0 +1,2 @@
+-- The time the clock shows.
+select parley_now()

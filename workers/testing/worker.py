@@ -1,0 +1,81 @@
+"""A worker that can be killed in the middle of a step: nothing is settled, released or ended, as with kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from workers.app import App
+from workers.kafka.consumer import RecordConsumer
+from workers.kafka.record import Record
+from workers.roles.settings import Settings
+from workers.roles.worker import Worker
+
+SENT_AS: Final = "parley-test-send"
+"""The header that says which `send` of the test a record comes from; it is not signed and means nothing else."""
+AFTER_STEP: Final = "journal.committed"
+
+
+class MortalWorker(Worker):
+    """`crash_after` lets so many journal commits pass and dies after the next; `dead` is set when it has."""
+
+    def __init__(self, app: App, settings: Settings, acknowledged: set[bytes]) -> None:
+        super().__init__(app, settings, reached=self._at)
+        self.dead = asyncio.Event()
+        self._acknowledged = acknowledged
+        self._commits_left: int | None = None
+        self._doomed: list[asyncio.Task[None]] = []
+
+    @property
+    def session_id(self) -> UUID | None:
+        """The session that the worker holds, or held when it died."""
+        return self._session.id if self._session is not None else None
+
+    def crash_after(self, steps: int) -> None:
+        """Die right after the commit of the step `steps`, counted from now."""
+        self._commits_left = steps
+
+    async def bury(self) -> None:
+        """Give back what a dead process gives back by itself: sockets, connections, its place in the groups."""
+        await asyncio.gather(*self._doomed, return_exceptions=True)
+        for consumer in self._consumers.values():
+            await consumer.stop()
+        await self._producer.stop()
+        await self._http.stop()
+        await self._database.close()
+
+    def _at(self, point: str) -> None:
+        if point != AFTER_STEP or self._commits_left is None:
+            return
+        self._commits_left -= 1
+        if self._commits_left == 0:
+            self._die()
+            raise asyncio.CancelledError(point)
+
+    def _die(self) -> None:
+        self._doomed = list(self._tasks.values())
+        if self._turns is not None:
+            self._doomed += self._turns.loop._settling
+        for task in self._doomed:
+            task.cancel("killed")
+        self.dead.set()
+
+    def _consumer(self, topic: str, role: str) -> RecordConsumer:
+        consumer = _Noting(self.settings.kafka, topic, role)
+        consumer.acknowledged = self._acknowledged
+        return consumer
+
+
+class _Noting(RecordConsumer):
+    """Notes which of the test's events were handled to their end, whatever that was."""
+
+    acknowledged: set[bytes]
+
+    def ack(self, records: Iterable[Record]) -> None:
+        handled = list(records)
+        super().ack(handled)
+        self.acknowledged.update(
+            value for record in handled for name, value in record.headers if name == SENT_AS and value
+        )
