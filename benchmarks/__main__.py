@@ -57,6 +57,7 @@ def _run_parley(
         shared.receiver.wait_for(chosen.events, STALL_SECONDS, *workers)
         time.sleep(SETTLE_SECONDS)
         commits_after, wal_after = shared.written()
+        cpu = sum(worker.cpu_seconds() for worker in workers)
         publisher.paced(chosen.paced, PACED_PER_S, topic)
         shared.receiver.wait_for(publisher.published.total(), STALL_SECONDS, *workers)
         time.sleep(SETTLE_SECONDS)
@@ -67,6 +68,7 @@ def _run_parley(
         **dict(zip(("p50_ms", "p95_ms", "p99_ms"), latency_ms(arrivals, 50, 95, 99), strict=True)),
         **_fault_facts(arrivals, publisher),
         "commits_per_turn": round((commits_after - commits) / chosen.events, 3),
+        "cpu_ms_per_turn": round(cpu * 1000 / chosen.events, 2),
         "wal_bytes_per_turn": round((wal_after - wal) / chosen.events),
     }
 
@@ -79,10 +81,12 @@ def _run_bare(shared: Services, events: int) -> dict[str, Any]:
         shared.receiver.wait_for(events, STALL_SECONDS, bare)
         time.sleep(SETTLE_SECONDS)
         commits_after, wal_after = shared.written()
+        cpu = bare.cpu_seconds()
     arrivals = shared.receiver.take()
     return {
         **_speed_facts(arrivals, bare.said["started"], "bare_"),
         "bare_commits_per_turn": round((commits_after - commits) / events, 3),
+        "bare_cpu_ms_per_turn": round(cpu * 1000 / events, 2),
         "bare_wal_bytes_per_turn": round((wal_after - wal) / events),
     }
 

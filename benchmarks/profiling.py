@@ -1,4 +1,8 @@
-"""Where a process spends its time: sampled by py-spy from outside, summed up by function."""
+"""Where a process spends its time: sampled by py-spy from outside, summed up by function.
+
+Only threads that hold the interpreter's lock are sampled, so that shares are of Python's own time: waiting
+does not count, and what a C library does shows as its caller.
+"""
 
 import shutil
 import subprocess
@@ -26,7 +30,7 @@ class Profile:
         self._process = subprocess.Popen(
             [
                 *(found, "record", "--pid", str(pid), "--output", str(path), "--format", "raw"),
-                *("--rate", str(RATE), "--duration", str(SECONDS)),
+                *("--rate", str(RATE), "--duration", str(SECONDS), "--gil", "--function"),
             ],
             stdout=subprocess.DEVNULL,
         )

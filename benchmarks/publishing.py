@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from confluent_kafka import Producer
@@ -27,7 +26,8 @@ class Publisher:
     def backlog(self, count: int, *topics: str) -> None:
         """`count` events, the conversations in turn, the same records to each of `topics`; on the broker
         when it returns."""
-        for sealed in self._events("b", count):
+        for index in range(count):
+            sealed = self._next("b", index)
             for topic in topics:
                 self._produce(topic, sealed)
         self._flush()
@@ -35,26 +35,21 @@ class Publisher:
     def paced(self, count: int, per_second: int, topic: str) -> None:
         """`count` events at an even pace, whatever becomes of them."""
         begin = time.monotonic()
-        for index, sealed in enumerate(self._events("l", count, start=begin, per_second=per_second)):
-            self._produce(topic, sealed)
-            assert index < count
+        for index in range(count):
+            time.sleep(max(0.0, begin + index / per_second - time.monotonic()))
+            self._produce(topic, self._next("l", index))
         self._flush()
 
-    def _events(
-        self, phase: str, count: int, start: float | None = None, per_second: int = 0
-    ) -> Iterator[SealedEvent]:
-        for index in range(count):
-            if start is not None:
-                time.sleep(max(0.0, start + index / per_second - time.monotonic()))
-            conversation = index % self._conversations
-            sequence = self.published[conversation]
-            self.published[conversation] += 1
-            yield _sealed(phase, conversation, sequence)
+    def _next(self, phase: str, index: int) -> SealedEvent:
+        conversation = index % self._conversations
+        sequence = self.published[conversation]
+        self.published[conversation] += 1
+        return _sealed(phase, conversation, sequence)
 
     def _produce(self, topic: str, sealed: SealedEvent) -> None:
         while True:
             try:
-                self._producer.produce(topic, key=sealed.key, value=sealed.value, headers=sealed.headers)
+                self._producer.produce(topic, sealed.value, sealed.key, headers=dict(sealed.headers))
                 self._producer.poll(0)
                 return
             except BufferError:

@@ -1,0 +1,1 @@
+"""The benchmark keeps its books right, and a small run goes through."""
