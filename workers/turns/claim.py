@@ -26,7 +26,15 @@ from workers.memory.limits import Conversations
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
-from workers.turns.policy import Caps, Ended, ReadyLane, admits_suspect, agents_with_room, pick
+from workers.turns.policy import (
+    Caps,
+    Ended,
+    ReadyLane,
+    accounts_without_room,
+    admits_suspect,
+    agents_with_room,
+    pick,
+)
 from workers.turns.store import Head, Ownership
 
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
@@ -86,11 +94,13 @@ class Claims:
         if len(running) >= self._caps.slots or not agents:
             return Claim((), again=False)
         suspects = [turn.head.crashes for turn in active if turn.head.crashes]
-        offered = await self._offer(agents, self._caps.slots - len(running))
+        wanted = self._caps.slots - len(running)
+        offered = await self._offer(agents, accounts_without_room(running, self._caps), wanted)
         lanes = [lane.lane_id for lane in pick(offered, running, self._caps)]
         if not lanes:
             return Claim((), again=False)
-        return await self._claim_in_halves(session_id, lanes, suspects)
+        claim = await self._claim_in_halves(session_id, lanes, suspects)
+        return Claim(claim.turns, claim.again or len(lanes) == len(offered) >= wanted)
 
     async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         """Claim all lanes at once; a data error splits them until the offending one alone is refused."""
@@ -115,15 +125,29 @@ class Claims:
                 tx, [(head, Ended(RunStatus.FAILED, f"refused at claim: {error}")) for head in heads]
             )
 
-    async def _offer(self, agents: Sequence[str], wanted: int) -> list[ReadyLane]:
+    async def _offer(
+        self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int
+    ) -> list[ReadyLane]:
         async with self._database.acquire() as connection:
             offered = await store.find_ready(
-                connection, agents, self._after, groups=GROUPS_A_SCAN, per_group=wanted, at_most=2 * wanted
+                connection,
+                agents,
+                full_accounts,
+                self._after,
+                groups=GROUPS_A_SCAN,
+                per_group=wanted,
+                at_most=2 * wanted,
             )
             if len(offered) < wanted and self._after != ("", ""):
                 known = {lane.lane_id for lane in offered}
                 again = await store.find_ready(
-                    connection, agents, ("", ""), groups=GROUPS_A_SCAN, per_group=wanted, at_most=2 * wanted
+                    connection,
+                    agents,
+                    full_accounts,
+                    ("", ""),
+                    groups=GROUPS_A_SCAN,
+                    per_group=wanted,
+                    at_most=2 * wanted,
                 )
                 offered += [lane for lane in again if lane.lane_id not in known]
         self._after = max(((lane.agent, lane.account) for lane in offered), default=("", ""))
@@ -139,7 +163,7 @@ class Claims:
             turns = await self._take(tx, session_id, chosen) if chosen else []
             self._reached("claim.before_commit")
         self._reached("claim.committed")
-        return Claim(turns, again=len(locked) < len(lanes) or len(turns) > 0)
+        return Claim(turns, again=len(locked) < len(lanes))
 
     async def _choose(
         self, tx: Connection, locked: Sequence[int], heads: Sequence[Head], suspects: list[int]
@@ -245,6 +269,7 @@ class Claims:
                     for head, event in new
                 ],
             )
+            await memory.trim(tx, lane_ids, generations, limits.max_stored_items, limits.retention)
             made = {lane_id: recall.select(history[lane_id], notes[lane_id], limits) for lane_id in lane_ids}
         return [
             snapshot.decode(head.snapshot) if head.snapshot is not None else made.get(head.lane_id)

@@ -186,6 +186,10 @@ class TurnLoop:
         for model, used in end.meter.models.items():
             self._metrics.tokens.labels(agent, model, "input").inc(used.input_tokens)
             self._metrics.tokens.labels(agent, model, "output").inc(used.output_tokens)
+        if end.meter.notes_denied:
+            self._metrics.policy_decisions.labels("notes_denied").inc(end.meter.notes_denied)
+        if isinstance(end.ending, Ended) and end.ending.withhold_input:
+            self._metrics.policy_decisions.labels("recall_denied").inc()
         if end.meter.ended_unsent and claimed.snapshot is not None:
             self._metrics.silent_memory_runs.labels(agent).inc()
 

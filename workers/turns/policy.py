@@ -64,6 +64,12 @@ def agents_with_room(agents: Iterable[str], active: Iterable[ReadyLane], caps: C
     return [agent for agent in agents if running[agent] < caps.per_agent]
 
 
+def accounts_without_room(active: Iterable[ReadyLane], caps: Caps) -> list[str]:
+    """The accounts that may not start another turn now."""
+    running = Counter(lane.account for lane in active)
+    return [account for account, turns in running.items() if turns >= caps.per_account]
+
+
 def suspect_limit(slots: int, crashes: int) -> int:
     """How many suspects may share a worker with one of `crashes` crashes, itself included."""
     return max(1, slots >> crashes)

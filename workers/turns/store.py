@@ -75,13 +75,14 @@ async def hold_session(tx: Connection, session_id: UUID) -> bool:
 async def find_ready(
     tx: Connection,
     agents: Sequence[str],
+    full_accounts: Sequence[str],
     after: tuple[str, str],
     *,
     groups: int,
     per_group: int,
     at_most: int,
 ) -> list[ReadyLane]:
-    rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most)
+    rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most, full_accounts)
     return [ReadyLane(row["lane_id"], row["agent"], row["account"]) for row in rows]
 
 

@@ -1,5 +1,6 @@
 -- Lanes to try, in fair rotation: at most $5 due lanes of each of the next $4 (agent, account) groups after ($2, $3),
--- the first of each group before the second of any; at most $6 in all, and only of the agents $1 (text[]).
+-- the first of each group before the second of any; at most $6 in all, and only of the agents $1
+-- (text[]) and not of the accounts $7 (text[]).
 -- Takes no lock and promises nothing: the claim locks the lanes and reads again.
 with recursive groups as (
     (select agent, account, 1 as n
@@ -30,6 +31,6 @@ select due.lane_id, groups.agent, groups.account
                 order by ready.due_at, ready.lane_id
                 limit $5) head
        ) due
- where groups.agent = any($1::text[])
+ where groups.agent = any($1::text[]) and groups.account <> all($7::text[])
  order by due.place, groups.n
  limit $6
