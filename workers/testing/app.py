@@ -7,7 +7,6 @@ behind what a killed process leaves behind. Services start with the first TestAp
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,7 @@ from workers.app import App
 from workers.channels.lab import LabChannel
 from workers.channels.sealing import seal
 from workers.kafka.producer import RecordProducer
-from workers.postgres.database import Database, Row
+from workers.postgres.database import Database
 from workers.postgres.sql import load
 from workers.roles.settings import Settings
 from workers.testing.clock import TestClock
@@ -173,11 +172,11 @@ class TestApp:
 
     async def runs(self) -> list[Run]:
         """Every run, in the order of admission."""
-        return [Run(**_fields(row, Run)) for row in await self._database.fetch(READ_RUNS)]
+        return [Run(*row) for row in await self._database.fetch(READ_RUNS)]
 
     async def steps(self, run: Run) -> list[Step]:
         """The run's journal."""
-        return [Step(**_fields(row, Step)) for row in await self._database.fetch(READ_STEPS, run.id)]
+        return [Step(*row) for row in await self._database.fetch(READ_STEPS, run.id)]
 
     def crash_after_step(self, n: int = 1) -> None:
         """Kill the worker right after the commit of the `n`th step that is journalled from now on.
@@ -222,7 +221,3 @@ class TestApp:
         ]
         worker = "the worker is down" if self._worker.dead.is_set() else "the worker runs"
         return f"{worker}, {waiting} events not handled, runs: {'; '.join(runs) or 'none'}"
-
-
-def _fields(row: Row, of: type[Run] | type[Step]) -> dict[str, object]:
-    return {name: row[name] for name in of.__slots__}

@@ -19,11 +19,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import namedtuple_row
 
 from migrations import runner
 from schemas.errors import Misconfigured
@@ -113,22 +112,20 @@ def _template(services: Running) -> None:
     _administer(services, "create database {}", _TEMPLATE)
     url = _url(services, _TEMPLATE)
     runner.upgrade(url)
-    with psycopg.connect(url, row_factory=namedtuple_row) as connection:
+    with psycopg.connect(url) as connection:
         for statement in (CREATE_CLOCK, INSERT_CLOCK, REPLACE_PARLEY_NOW):
             connection.execute(statement.encode())
-        for column in connection.execute(READ_DEFAULTS.encode()).fetchall():
+        for table, column in connection.execute(READ_DEFAULTS.encode()).fetchall():
             connection.execute(
                 sql.SQL("alter table {} alter column {} set default parley_now()").format(
-                    sql.Identifier(column.relation), sql.Identifier(column.name)
+                    sql.Identifier(table), sql.Identifier(column)
                 )
             )
 
 
-def _administer(services: Running, statement: str, *names: str) -> None:
+def _administer(services: Running, statement: LiteralString, *names: str) -> None:
     with psycopg.connect(services.database_url, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL(statement).format(*map(sql.Identifier, names))  # type: ignore[arg-type]  # constants above
-        )
+        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 def _url(services: Running, database: str) -> str:
