@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -27,6 +28,7 @@ SETTLE_SECONDS: Final = 1.5
 def run(chosen: argparse.Namespace, conversations: int) -> dict[str, Any]:
     """One line of results, on fresh services."""
     line: dict[str, Any] = {"goal": "main", "conversations": conversations, "events": chosen.events}
+    line["load_before"] = round(os.getloadavg()[0], 1)
     with services() as shared:
         publisher = Publisher(shared.bootstrap, conversations)
         events_topic = kafka_settings(shared.bootstrap).events_topic

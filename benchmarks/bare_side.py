@@ -73,6 +73,10 @@ class BareLoop:
             await answer.read()
 
 
+async def _leave_as_is(connection: Any) -> None:
+    """Nothing to reset on release; the worker's own pool saves that round trip as well."""
+
+
 async def serve(database: str, bootstrap: str, receiver: str, topic: str) -> None:
     """Start, say when, run until SIGTERM."""
     running = asyncio.current_task()
@@ -87,7 +91,7 @@ async def serve(database: str, bootstrap: str, receiver: str, topic: str) -> Non
         enable_auto_commit=False,
     )
     async with (
-        asyncpg.create_pool(database, min_size=POOL, max_size=POOL) as pool,
+        asyncpg.create_pool(database, min_size=POOL, max_size=POOL, reset=_leave_as_is) as pool,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as http,
     ):
         await pool.execute(TABLE)
