@@ -2,10 +2,12 @@
 
 known event id,   same payload         -> Duplicate
 known event id,   another payload      -> Mismatch, whatever state the first run is in
+its own run                            -> Admitted: the commit whose answer was lost
 only the message identity is known     -> Duplicate, payloads are not compared (twin events of one message)
 no run and no recorded outcome         -> Heal while the lane was never reset, else Unhealable
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -39,7 +41,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A reservation as found; `has_run` is false where its run is missing (a restored backup)."""
+    """A reservation as found; `has_run` is false where its run is missing (a restored backup).
+
+    `lane_generation` is that of the lane it was made in, None where the lane is missing as well.
+    """
 
     reservation_id: int
     run_id: UUID
@@ -48,6 +53,7 @@ class Reserved:
     generation: int
     outcome: str | None
     has_run: bool
+    lane_generation: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,6 @@ class Mismatch:
 @dataclass(frozen=True, slots=True)
 class Heal:
     reservation_id: int
-    run_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +90,27 @@ Outcome = Admitted | Duplicate | Mismatch | Healed | Unhealable
 
 
 def decide(
-    candidate: Candidate, by_event: Reserved | None, by_message: Reserved | None, lane_generation: int
-) -> Duplicate | Mismatch | Heal | Unhealable:
-    """What to do with a candidate whose reservation could not be made; at least one reservation is given."""
+    candidate: Candidate,
+    by_event: Reserved | None,
+    by_message: Reserved | None,
+    lane_generation: int,
+    being_queued: Set[UUID] = frozenset(),
+) -> Admitted | Duplicate | Mismatch | Heal | Unhealable:
+    """What to do with a candidate whose reservation could not be made; at least one reservation is given.
+
+    `lane_generation` is that of the candidate's own lane, `being_queued` the runs that the same transaction queues.
+    """
     if by_event is not None and _differs(candidate, by_event):
         return Mismatch(by_event.run_id)
     reserved = by_event or by_message
     assert reserved is not None
-    if reserved.has_run or reserved.outcome is not None:
+    if reserved.has_run and reserved.run_id == candidate.run_id:
+        return Admitted(candidate.run_id)
+    if reserved.has_run or reserved.outcome is not None or reserved.run_id in being_queued:
         return Duplicate(reserved.run_id)
-    if reserved.generation == lane_generation == 0:
-        return Heal(reserved.reservation_id, candidate.run_id)
+    generation = lane_generation if reserved.lane_generation is None else reserved.lane_generation
+    if reserved.generation == generation == 0:
+        return Heal(reserved.reservation_id)
     return Unhealable(reserved.run_id)
 
 

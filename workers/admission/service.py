@@ -6,6 +6,7 @@ neither its own insert nor the row it lost against. Only when `admit` has return
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from workers.admission import store
 from workers.admission.policy import (
@@ -59,36 +60,48 @@ class Admission:
 
     async def _admit_in(self, tx: Connection, candidates: Sequence[Candidate]) -> list[Outcome]:
         lanes = await store.lock_lanes(tx, candidates)
-        reserved = await store.reserve(tx, candidates, lanes, self._ttl)
         outcomes: dict[int, Outcome] = {}
-        refused = [(n, c) for n, c in enumerate(candidates) if c.run_id not in reserved]
-        if refused:
-            outcomes = await self._judge(tx, refused, lanes)
-        queued = [
-            c for n, c in enumerate(candidates) if c.run_id in reserved or isinstance(outcomes[n], Healed)
-        ]
-        if queued:
+        ours: set[UUID] = set()
+        # A second pass is for those whose reservation expired between the insert that met it and the read.
+        while undecided := [(n, c) for n, c in enumerate(candidates) if n not in outcomes]:
+            reserved = await store.reserve(tx, [c for _, c in undecided], lanes, self._ttl)
+            outcomes |= {n: Admitted(c.run_id) for n, c in undecided if c.run_id in reserved}
+            ours |= reserved
+            if refused := [(n, c) for n, c in undecided if c.run_id not in reserved]:
+                outcomes |= await self._judge(tx, refused, lanes, ours)
+        if queued := [c for c in candidates if c.run_id in ours]:
             await store.queue_runs(tx, queued, lanes)
-        return [outcomes.get(n) or Admitted(c.run_id) for n, c in enumerate(candidates)]
+        return [outcomes[n] for n in range(len(candidates))]
 
     async def _judge(
-        self, tx: Connection, refused: Sequence[tuple[int, Candidate]], lanes: Mapping[bytes, store.Lane]
+        self,
+        tx: Connection,
+        refused: Sequence[tuple[int, Candidate]],
+        lanes: Mapping[bytes, store.Lane],
+        ours: set[UUID],
     ) -> dict[int, Outcome]:
+        """Outcomes of those whose reservation is still there; adds the runs that heal one to `ours`.
+
+        `ours` are the runs that this transaction is about to queue: not a row yet, and no orphans.
+        """
         known = await store.read_reservations(tx, [candidate for _, candidate in refused])
         outcomes: dict[int, Outcome] = {}
-        heals: dict[int, Heal] = {}
+        heals: dict[int, Candidate] = {}
         for (n, candidate), (by_event, by_message) in zip(refused, known, strict=True):
-            generation = lanes[candidate.lane_key].generation
-            match decide(candidate, by_event, by_message, generation):
-                case Heal(reservation_id) as heal if reservation_id not in heals:
-                    heals[reservation_id] = heal
-                    outcomes[n] = Healed(candidate.run_id)
-                case Heal(reservation_id):
+            if by_event is None and by_message is None:
+                continue
+            lane_generation = lanes[candidate.lane_key].generation
+            match decide(candidate, by_event, by_message, lane_generation, ours):
+                case Heal(reservation_id) if reservation_id in heals:
                     outcomes[n] = Duplicate(heals[reservation_id].run_id)
-                case (Duplicate() | Mismatch() | Unhealable()) as final:
+                case Heal(reservation_id):
+                    heals[reservation_id] = candidate
+                    outcomes[n] = Healed(candidate.run_id)
+                case (Admitted() | Duplicate() | Mismatch() | Unhealable()) as final:
                     outcomes[n] = final
         if heals:
-            await store.heal(tx, list(heals), [heal.run_id for heal in heals.values()])
+            await store.heal(tx, heals, lanes)
+            ours |= {candidate.run_id for candidate in heals.values()}
         return outcomes
 
     async def expire_reservations(self, at_most: int = 1000) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import UUID
 
 from workers.admission.policy import Candidate, Reserved
 from workers.postgres.database import Connection
@@ -51,7 +52,7 @@ async def _insert_lanes(tx: Connection, candidates: Sequence[Candidate]) -> None
 
 async def reserve(
     tx: Connection, candidates: Sequence[Candidate], lanes: Mapping[bytes, Lane], ttl: timedelta
-) -> set[object]:
+) -> set[UUID]:
     """Reserve what is free and return the run ids of the candidates that got their reservation."""
     # One order for all workers: two batches that hold twins of one message meet them in the same sequence.
     ordered = sorted(
@@ -98,12 +99,19 @@ async def read_reservations(
             row["generation"],
             row["outcome"],
             row["has_run"],
+            row["lane_generation"],
         )
     return [(by_event.get(index), by_message.get(index)) for index in range(len(candidates))]
 
 
-async def heal(tx: Connection, reservation_ids: Sequence[int], run_ids: Sequence[object]) -> None:
-    await tx.execute(HEAL_RESERVATIONS, list(reservation_ids), list(run_ids))
+async def heal(tx: Connection, heals: Mapping[int, Candidate], lanes: Mapping[bytes, Lane]) -> None:
+    """Give orphan reservations, by id, the runs of these candidates and their lanes."""
+    await tx.execute(
+        HEAL_RESERVATIONS,
+        list(heals),
+        [candidate.run_id for candidate in heals.values()],
+        [lanes[candidate.lane_key].lane_id for candidate in heals.values()],
+    )
 
 
 async def queue_runs(tx: Connection, candidates: Sequence[Candidate], lanes: Mapping[bytes, Lane]) -> None:

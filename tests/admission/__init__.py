@@ -1,0 +1,1 @@
+"""Reserve, compare, queue."""
