@@ -143,7 +143,7 @@ class Sender:
             async with asyncio.TaskGroup() as sends:
                 while not self._stopping:
                     self._changed.clear()
-                    batch = self._take(self._limits.concurrency - len(self._sending))
+                    batch = self._take(self._free())
                     if batch:
                         await self._start(batch, sends)
                     else:
@@ -167,6 +167,11 @@ class Sender:
                 await asyncio.sleep(_BUSY_SECONDS)
                 waiting += claim.busy
         return sends
+
+    def _free(self) -> int:
+        """How many to claim: at most half of what may be under way, so that one half sends while another claims."""
+        free = self._limits.concurrency - len(self._sending)
+        return min(free, max(1, self._limits.concurrency // 2))
 
     def _take(self, at_most: int) -> list[int]:
         batch = [address_id for address_id, _ in zip(self._offered, range(max(0, at_most)), strict=False)]

@@ -1,0 +1,4 @@
+-- Where delivery $1 stands.
+select key, state, attempt
+  from deliveries
+ where id = $1
