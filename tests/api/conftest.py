@@ -1,13 +1,13 @@
 """The API served on a port of its own, over a real database and a broker that remembers."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
 
 from tests.api.desk import KEY, SECRET, Page, RecordingBroker
-from workers.api.parts import ApiParts
+from workers.api.parts import ApiParts, Publish
 from workers.api.server import ApiServer
 from workers.api.service import create_api
 from workers.channels.keys import StaticKeys
@@ -29,8 +29,13 @@ class Served:
     health: Health
     metrics: Metrics
     server: ApiServer
+    parts: ApiParts
     web: WebChannel | None = None
     database: Database | None = None
+
+    def parts_with(self, publish: Publish) -> ApiParts:
+        """The same parts over another publisher."""
+        return replace(self.parts, publish=publish)
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ async def hooks() -> AsyncIterator[Served]:
     server = ApiServer(create_api(parts))
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
     async with httpx.AsyncClient(base_url=url, timeout=10) as http:
-        yield Served(url, http, broker, health, metrics, server)
+        yield Served(url, http, broker, health, metrics, server, parts)
     await server.stop()
 
 
@@ -56,7 +61,7 @@ async def chat(database_url: str) -> AsyncIterator[Served]:
     server = ApiServer(create_api(parts))
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
     async with httpx.AsyncClient(base_url=url, timeout=10) as http:
-        yield Served(url, http, broker, health, metrics, server, web, database)
+        yield Served(url, http, broker, health, metrics, server, parts, web, database)
     await server.stop()
     await database.close()
 

@@ -1,6 +1,6 @@
 """A served API with a publisher that remembers, and the requests of platforms and browsers."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,11 +25,15 @@ class RecordingBroker:
 
     published: list[SealedEvent] = field(default_factory=list)
     failure: Callable[[], Exception] | None = None
+    then: Callable[[SealedEvent], Awaitable[None]] | None = None
+    """What happens right after a record was taken, before anyone hears of it."""
 
     async def publish(self, sealed: SealedEvent) -> None:
         if self.failure is not None:
             raise self.failure()
         self.published.append(sealed)
+        if self.then is not None:
+            await self.then(sealed)
 
     def events(self) -> list[Event]:
         """What the engine would read, each proven by the key of its channel."""

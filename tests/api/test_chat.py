@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from schemas import jsonio
+from schemas.envelope import SealedEvent
 from tests.api.conftest import Served
 from tests.api.desk import SECRET, Page
 from workers.api.messages import is_own_origin
@@ -91,6 +92,20 @@ async def test_a_reply_streams_to_an_open_page_and_a_reload_shows_both_sides(
     assert live == reloaded
     assert [(each["direction"], each["text"]) for each in live] == [("in", "ping"), ("out", "pong")]
     assert live[0]["message"] == "m-1"
+
+
+async def test_a_reply_that_is_quicker_than_the_question_is_kept_still_follows_it(
+    chat: Served, page: Page
+) -> None:
+    async def answer_at_once(sealed: SealedEvent) -> None:
+        await send(chat, a_reply(page.chat, "pong"))
+
+    chat.broker.then = answer_at_once
+    await page.say("ping")
+
+    first, second = await page.letters(2)
+    assert (first["text"], second["text"]) == ("pong", "ping")
+    assert second["at"] < first["at"]
 
 
 async def test_a_reply_under_one_key_is_in_the_mailbox_once(chat: Served, page: Page) -> None:

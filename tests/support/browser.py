@@ -79,6 +79,12 @@ class Tab:
         await self.call("Input.dispatchKeyEvent", type="keyDown", **enter)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **enter)
 
+    async def reload(self) -> None:
+        """Load the page anew; returns when the old one is gone."""
+        await self.ask("window.isOld = true")
+        await self.call("Page.reload")
+        await self.until("window.isOld === undefined")
+
     async def screenshot(self) -> bytes:
         """What the page looks like, as PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])

@@ -3,8 +3,10 @@
 The 202 follows the broker's acknowledgement. The same `client_id` again is the same event.
 """
 
+import asyncio
 import time
-from typing import Annotated, Final
+from collections.abc import Awaitable
+from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,11 +25,13 @@ from workers.api.rate import RateLimit
 from workers.api.session import Sessions
 from workers.channels.web import MAX_TEXT_BYTES, WebChannel
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 256 * 1024
 BURST: Final = 20
 PER_SECOND: Final = 1.0
+KEEP_WITHIN_S: Final = 1.0
 
 
 class Message(BaseModel):
@@ -54,8 +58,9 @@ def message_routes(parts: ApiParts, channel: WebChannel, sessions: Sessions, roo
             message = read_message(body)
             message_id = message.client_id or uuid4().hex
             event = channel.message(visitor.chat, visitor.principal, message_id, message.text, parts.now())
+            said_at = await _try("clock", event, channel.clock())
             await publish_event(parts, channel, event, request)
-        await _keep(channel, event)
+        await _try("kept", event, channel.keep_own(event, said_at))
         return Response(jsonio.dumps({"message": message_id}), 202, media_type="application/json")
 
     return router
@@ -95,9 +100,11 @@ def _require_own_page(request: Request, channel: WebChannel) -> None:
         raise Problem(415)
 
 
-async def _keep(channel: WebChannel, event: Event) -> None:
-    # The message is safe on the broker already; what a reload shows is worth a try and no more.
+async def _try(what: str, event: Event, work: Awaitable[T]) -> T | None:
+    # Only the broker decides whether a message is accepted; what a reload shows is worth a short try.
     try:
-        await channel.keep_own(event)
+        async with asyncio.timeout(KEEP_WITHIN_S):
+            return await work
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        log.warning("mailbox.not_kept", event_id=event.event_id, error=type(error).__name__)
+        log.warning("mailbox.away", lacks=what, event_id=event.event_id, error=type(error).__name__)
+        return None

@@ -13,7 +13,8 @@ Direction = Literal["in", "out"]
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One row; ids grow within a chat in the order in which rows become visible."""
+    """One row; ids grow within a chat in the order in which rows become visible, `created_at` says when it
+    was said."""
 
     id: int
     key: str
@@ -29,10 +30,26 @@ class MailboxStore:
         self._channel = channel
         self._account = account
 
-    async def add(self, tx: Connection, chat: str, key: str, direction: Direction, body: str) -> None:
-        """Keep a message once; the same key again changes nothing. Waits for other writers of the chat."""
+    async def add(
+        self,
+        tx: Connection,
+        chat: str,
+        key: str,
+        direction: Direction,
+        body: str,
+        said_at: datetime | None = None,
+    ) -> None:
+        """Keep a message once; the same key again changes nothing. Waits for other writers of the chat.
+
+        `said_at` is database time, by default the present.
+        """
         statement = load(__package__, "insert_mailbox")
-        await tx.execute(statement, self._channel, self._account, chat, key, direction, body)
+        await tx.execute(statement, self._channel, self._account, chat, key, direction, body, said_at)
+
+    async def clock(self, tx: Connection) -> datetime:
+        """The database's time."""
+        moment: datetime = await tx.fetchval(load(__package__, "read_clock"))
+        return moment
 
     async def read(
         self, tx: Connection, readers: Sequence[tuple[str, int]], at_most: int

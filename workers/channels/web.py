@@ -103,9 +103,18 @@ class WebChannel:
             occurred_at=now,
         )
 
-    async def keep_own(self, event: Event) -> None:
-        """Keep what the visitor said beside the replies, so that a reload shows both; raises as asyncpg does."""
-        await self._keep(event.chat, f"in:{self.name}:{event.event_id}", "in", event.text)
+    async def clock(self) -> datetime:
+        """Database time, to order what the visitor says with the replies to it; raises as asyncpg does."""
+        assert self._database is not None
+        async with self._database.acquire() as connection:
+            return await self.mailbox.clock(connection)
+
+    async def keep_own(self, event: Event, said_at: datetime | None) -> None:
+        """Keep what the visitor said beside the replies, so that a reload shows both; raises as asyncpg does.
+
+        `said_at` comes from `clock()` before the event was published: a quick reply may be here already.
+        """
+        await self._keep(event.chat, f"in:{self.name}:{event.event_id}", "in", event.text, said_at)
 
     def resends_unknown(self, account: str) -> bool:
         return False
@@ -134,9 +143,11 @@ class WebChannel:
     async def look_up(self, outgoing: Outgoing, timeout: timedelta) -> LookUp:
         return Unsure("send again instead")
 
-    async def _keep(self, chat: str, key: str, direction: Direction, body: str) -> None:
+    async def _keep(
+        self, chat: str, key: str, direction: Direction, body: str, said_at: datetime | None = None
+    ) -> None:
         assert self._database is not None
         async with self._database.transaction() as tx:
-            await self.mailbox.add(tx, chat, key, direction, clean(body))
+            await self.mailbox.add(tx, chat, key, direction, clean(body), said_at)
         if self._hints is not None:
             self._hints.hint(HINT)

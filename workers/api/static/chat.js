@@ -30,9 +30,17 @@ function show(node, before) {
 function bubble(direction, text, at) {
   const item = element("li", `bubble ${direction}`, text);
   item.prepend(element("span", "quiet", direction === "in" ? "You: " : "Reply: "));
-  if (at) item.title = new Date(at).toLocaleString();
-  show(item);
+  if (at) {
+    item.dataset.at = at;
+    item.title = new Date(at).toLocaleString();
+  }
+  show(item, at && firstLaterThan(at));
   return item;
+}
+
+// A quick reply can be in the mailbox before the message it answers; both carry the database's time.
+function firstLaterThan(at) {
+  return [...log.querySelectorAll(".bubble[data-at]")].find((item) => item.dataset.at > at);
 }
 
 function expectReply() {
@@ -102,6 +110,7 @@ function receive(letter) {
     return;
   }
   message.kept = true;
+  message.item.dataset.at = letter.at;
   mark(message, "sent");
 }
 
