@@ -12,7 +12,7 @@ from schemas.event import Event
 from tests.support.events import candidates_of
 from tests.support.waiting import eventually
 from workers.admission import store
-from workers.admission.policy import Outcome
+from workers.admission.policy import Candidate, Outcome
 from workers.admission.service import Admission
 from workers.agents.agent import Agent
 from workers.postgres.database import Database
@@ -30,6 +30,9 @@ class Desk:
         """Admit these events for `agent` as one batch."""
         return await self.admission.admit(candidates_of(agent, events))
 
+    def candidates(self, agent: Agent, *events: Event) -> list[Candidate]:
+        return candidates_of(agent, events)
+
     def admission_with(self, **options: Any) -> Admission:
         return Admission(self.database, **options)
 
@@ -37,6 +40,14 @@ class Desk:
         """All runs by lane and position."""
         rows = await self.database.fetch("select * from runs order by lane_id, position")
         return [dict(row) for row in rows]
+
+    async def runs_in_order_of(self, events: Sequence[Event]) -> Sequence[Mapping[str, Any]]:
+        runs = {run["event_id"]: run for run in await self.runs()}
+        return [runs[event.event_id] for event in events]
+
+    async def kinds_of_lanes(self) -> dict[str, int]:
+        rows = await self.database.fetch("select kind, count(*) from lanes group by kind")
+        return {row[0]: row[1] for row in rows}
 
     async def count(self, table: str) -> int:
         return int((await self.database.fetch(f"select count(*) from {table}"))[0][0])
