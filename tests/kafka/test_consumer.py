@@ -1,6 +1,7 @@
 """Records are handed out un-acknowledged, and nothing but an acknowledgement moves the commit."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from mode.threads import WorkerThread
 
 from tests.kafka.conftest import Member, settings_for
 from tests.support.kafka.cluster import KafkaCluster
@@ -67,6 +69,11 @@ async def committed(settings: KafkaSettings, role: str = "intake") -> int:
     finally:
         await admin.close()
     return sum(place.offset for place in offsets.values() if place.offset > 0)
+
+
+def threads() -> int:
+    """Threads of faust's clients in this process."""
+    return sum(isinstance(thread, WorkerThread) for thread in threading.enumerate())
 
 
 def is_committed(settings: KafkaSettings, expected: int) -> Callable[[], Any]:
@@ -361,6 +368,7 @@ async def test_stop_returns_within_seconds_with_the_broker_away(own_kafka: Kafka
     create_topics_of(own_kafka, topics)
     settings = settings_for(own_kafka, topics)
     await publish(settings, topics.events, [b"a"])
+    before = threads()
     consumer = RecordConsumer(settings, topics.events, "intake")
     async for batch in consumer.batches():
         await asyncio.to_thread(own_kafka.brokers[0].kill)
@@ -370,6 +378,7 @@ async def test_stop_returns_within_seconds_with_the_broker_away(own_kafka: Kafka
     began = loop.time()
     await consumer.stop()
     assert loop.time() - began < 8
+    await eventually("no thread is left", lambda: threads() <= before)
 
 
 @pytest.mark.rule("EN-6")

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.kafka.conftest import settings_for
 from tests.kafka.test_consumer import SOON, reading
 from tests.support.kafka.cluster import ADAPTER, WORKER, Account, KafkaCluster
-from tests.support.kafka.topics import STANDARD, Topics
+from tests.support.kafka.topics import STANDARD, Topics, create_topics_of
 from tests.support.waiting import eventually
 from workers.kafka import (
     BrokerLoginFailed,
@@ -129,3 +130,49 @@ async def test_a_reader_without_permission_is_told_so(kafka_cluster: KafkaCluste
     with pytest.raises(TopicForbidden, match="Authorization"):
         await asyncio.wait_for(read(), 30)
     await consumer.stop()
+
+
+async def test_a_broker_that_stops_answering_and_one_that_dies_are_waited_for(
+    own_kafka: KafkaCluster,
+) -> None:
+    topics = Topics.fresh()
+    create_topics_of(own_kafka, topics)
+    settings = replace(settings_for(own_kafka, topics), request_timeout=timedelta(seconds=6))
+    (broker,) = own_kafka.brokers
+    async with RecordProducer(settings) as producer, reading(settings) as (_, read):
+        await producer.send(topics.events, b"k", b"before")
+        broker.pause()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.send(topics.events, b"k", b"late"), 8)
+        assert producer.pending_bytes > 0
+        broker.resume()
+        await asyncio.wait_for(producer.send(topics.events, b"k", b"after a pause"), 30)
+        broker.kill()
+        waiting = asyncio.create_task(producer.send(topics.events, b"k", b"during"))
+        await asyncio.to_thread(own_kafka.restart, broker)
+        await asyncio.wait_for(waiting, 40)
+        assert producer.pending_bytes == 0
+        await eventually("all read", lambda: len({r.offset for r in read}) == 4, SOON)
+    by_offset = {r.offset: r.value for r in read}
+    assert [by_offset[n] for n in range(4)] == [b"before", b"late", b"after a pause", b"during"]
+
+
+async def test_a_producer_whose_client_failed_for_good_is_made_anew(settings: KafkaSettings) -> None:
+    async with RecordProducer(settings) as producer:
+        await producer.send(settings.events_topic, b"k", b"first")
+        assert producer._producer is not None
+        producer._producer._sender.sender_task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.wait_for(producer.send(settings.events_topic, b"k", b"second"), 20)
+
+
+async def test_stop_with_the_broker_away_gives_up_within_seconds(own_kafka: KafkaCluster) -> None:
+    topics = Topics.fresh()
+    create_topics_of(own_kafka, topics)
+    producer = RecordProducer(settings_for(own_kafka, topics))
+    await producer.start(topics.events)
+    own_kafka.brokers[0].kill()
+    sending = asyncio.create_task(producer.send(topics.events, b"k", b"v"))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(producer.stop(), 12)
+    sending.cancel()

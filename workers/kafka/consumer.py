@@ -16,6 +16,7 @@ from faust.types import TP, Message
 from workers.kafka.broker import wait_for_topics
 from workers.kafka.errors import ConsumerDied, TopicForbidden
 from workers.kafka.faust_app import (
+    AWAY,
     FORBIDDEN,
     ByteBoundedQueue,
     ConsumerApp,
@@ -101,8 +102,8 @@ class RecordConsumer:
         """Whatever is waiting, at most `batch_records` and about `batch_bytes`; ends after `drain()`."""
         await self.start()
         while not self._draining.is_set():
-            self._raise_if_dead()
-            if not await self._has_room():
+            await self._keep_alive()
+            if self._draining.is_set() or not await self._has_room():
                 continue
             records = await self._take()
             if records:
@@ -124,6 +125,9 @@ class RecordConsumer:
     async def stop(self) -> None:
         """Commit what is acknowledged and leave the group; takes seconds at most, the broker away or not."""
         self.drain()
+        await self._close()
+
+    async def _close(self) -> None:
         app, self._app = self._app, None
         if app is None:
             return
@@ -134,6 +138,7 @@ class RecordConsumer:
         if not done:
             log.warning("left group %s without saying so: the broker does not answer", self.group)
             stopping.cancel()
+            app.member.abandon()
         elif (error := stopping.exception()) is not None:
             log.warning("leaving group %s failed: %s", self.group, error)
 
@@ -243,24 +248,34 @@ class RecordConsumer:
             log.error("%s went back from offset %d to %d: its log was cut or made anew", tp, expected, found)
             self._ledger.forget(tp.partition)
 
-    def _raise_if_dead(self) -> None:
+    async def _keep_alive(self) -> None:
+        """Begin again when the broker went away in mid-start; raise what cannot be mended here."""
         app = self._app
         if app is None:
-            if self._draining.is_set():
-                return
             raise ConsumerDied(self.topic, "it was stopped")
+        fault = self._fault(app)
+        if fault is None:
+            return
+        if isinstance(fault, AWAY):
+            log.warning("%s begins again, the broker went away: %s", self.group, fault)
+            await self._close()
+            self._ledger.clear()
+            await self.start()
+            return
+        if isinstance(fault, FORBIDDEN):
+            raise TopicForbidden(self.topic, f"group {self.group} may not read it ({type(fault).__name__})")
+        raise ConsumerDied(self.topic, f"{type(fault).__name__}: {fault}") from fault
+
+    def _fault(self, app: ConsumerApp) -> BaseException | None:
         if self._starting is not None and self._starting.done() and not self._starting.cancelled():
             error = self._starting.exception()
             if error is not None:
-                raise ConsumerDied(self.topic, f"{type(error).__name__}: {error}") from error
-        fault = app.member.fault()
-        if isinstance(fault, FORBIDDEN):
-            raise TopicForbidden(self.topic, f"group {self.group} may not read it ({type(fault).__name__})")
-        if fault is not None:
-            raise ConsumerDied(self.topic, f"{type(fault).__name__}: {fault}") from fault
+                return error
+        if fault := app.member.fault():
+            return fault
         if app.crashed or app.should_stop:
-            reason = app.crash_reason
-            raise ConsumerDied(self.topic, f"{type(reason).__name__}: {reason}") from reason
+            return app.crash_reason or RuntimeError("faust stopped by itself")
+        return None
 
     def _client(self) -> Any:
         """aiokafka's consumer inside faust, None before it exists."""

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import faust
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT, Message, TopicT
@@ -29,9 +34,11 @@ from workers.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 
+AWAY = (KafkaConnectionError, ConnectionError, TimeoutError)
 FORBIDDEN = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 _NEVER_SECONDS = 24 * 3600.0
 _REVOKE_COMMIT_SECONDS = 3.0
+_LAST_SECONDS = 0.5
 
 
 class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
@@ -78,6 +85,25 @@ class _DaemonWorker(WorkerThread):
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
     Worker = _DaemonWorker
+    abandoned = False
+
+    def _start_thread(self) -> None:
+        try:
+            super()._start_thread()
+        except (RuntimeError, asyncio.CancelledError):
+            if not self.abandoned:
+                raise
+
+    def abandon(self) -> None:
+        """End the thread without a word to the broker."""
+        self.abandoned = True
+        if self.thread_loop.is_running():
+            self.thread_loop.call_soon_threadsafe(self._end_loop)
+
+    def _end_loop(self) -> None:
+        for task in asyncio.all_tasks(self.thread_loop):
+            task.cancel()
+        self.thread_loop.call_later(_LAST_SECONDS, self.thread_loop.stop)
 
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
         log.error("kafka client thread crashed: %s", msg.format(*fmt), exc_info=True)
@@ -116,6 +142,10 @@ class _Consumer(driver.Consumer):
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def abandon(self) -> None:
+        """End the client's thread when the broker does not answer its farewell."""
+        cast(_ConsumerThread, self._thread).abandon()
 
     def fault(self) -> BaseException | None:
         """Why the client will never read again though faust has not noticed: no permission, or a task ended."""

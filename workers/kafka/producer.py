@@ -39,6 +39,7 @@ class RecordProducer:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
         self._stopping = asyncio.Event()
+        self._reviving = asyncio.Lock()
         self._room = _ByteRoom(settings.pending_bytes)
 
     async def start(self, *topics: str) -> None:
@@ -47,16 +48,7 @@ class RecordProducer:
         Raises BrokerLoginFailed, TopicMissing, TopicForbidden.
         """
         while self._producer is None and await wait_for_topics(self._settings, topics, self._stopping):
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._settings.servers,
-                client_id="parley",
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=int(self._settings.linger.total_seconds() * 1000),
-                max_request_size=self._settings.record_bytes,
-                request_timeout_ms=int(self._settings.request_timeout.total_seconds() * 1000),
-                **self._settings.client_options(),
-            )
+            producer = self._new_client()
             try:
                 await producer.start()
             except (KafkaError, TimeoutError, OSError) as error:
@@ -67,6 +59,18 @@ class RecordProducer:
                 await producer.stop()
                 raise
             self._producer = producer
+
+    def _new_client(self) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=self._settings.servers,
+            client_id="parley",
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=int(self._settings.linger.total_seconds() * 1000),
+            max_request_size=self._settings.record_bytes,
+            request_timeout_ms=int(self._settings.request_timeout.total_seconds() * 1000),
+            **self._settings.client_options(),
+        )
 
     async def __aenter__(self) -> "RecordProducer":
         await self.start()
@@ -80,9 +84,10 @@ class RecordProducer:
     async def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None = None
     ) -> None:
-        """Returns once the broker has acknowledged; waits for room before it sends.
+        """Returns once the broker has acknowledged; waits for room first, and through outages, however long.
 
-        Raises BrokerAway (the record may have been written), RecordTooLarge, TopicForbidden.
+        A caller with a deadline cancels: the record may be written all the same, and counts as pending until then.
+        Raises RecordTooLarge, TopicForbidden, BrokerAway (not started, or the record may not have been written).
         """
         await self.send_many(topic, [(key, value, headers or [])])
 
@@ -91,23 +96,20 @@ class RecordProducer:
 
         After a failure any of the others may have been written.
         """
-        if self._producer is None:
-            raise BrokerAway(self._settings.bootstrap, "the producer is not started")
         sent = [await self._enqueue(topic, key, value, headers) for key, value, headers in records]
-        for result in await asyncio.gather(*sent, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise self._translated(topic, result)
+        if not sent:
+            return
+        await asyncio.wait(sent)
+        for future in sent:
+            if (error := _error_of(future)) is not None:
+                raise self._translated(topic, error)
 
     async def stop(self) -> None:
         """Flush what is pending and close; gives up after seconds with the broker away."""
         self._stopping.set()
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        try:
-            await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
-        except (TimeoutError, KafkaError) as error:
-            log.warning("the producer was closed with records pending: %s", type(error).__name__)
+        if producer is not None:
+            await _close(producer)
 
     @property
     def pending_bytes(self) -> int:
@@ -122,13 +124,29 @@ class RecordProducer:
             raise RecordTooLarge(topic, size)
         await self._room.take(size)
         try:
-            assert self._producer is not None
-            future: asyncio.Future[Any] = await self._producer.send(topic, value, key=key, headers=headers)
+            producer = await self._living()
+            future: asyncio.Future[Any] = await producer.send(topic, value, key=key, headers=headers)
         except BaseException as error:
             self._room.give(size)
             raise self._translated(topic, error) from error
-        future.add_done_callback(lambda _: self._room.give(size))
+        future.add_done_callback(lambda done: self._settled(done, size))
         return future
+
+    async def _living(self) -> AIOKafkaProducer:
+        """The client; a fresh one when the broker refused the sequence of the last (it lost data, or forgot it)."""
+        async with self._reviving:
+            if self._producer is not None and self._producer._sender.sender_task.done():
+                log.error("the producer had failed for good and is made anew")
+                broken, self._producer = self._producer, None
+                await _close(broken)
+                await self.start()
+            if self._producer is None:
+                raise BrokerAway(self._settings.bootstrap, "the producer is not started")
+            return self._producer
+
+    def _settled(self, future: "asyncio.Future[Any]", size: int) -> None:
+        _error_of(future)
+        self._room.give(size)
 
     def _translated(self, topic: str, error: BaseException) -> BaseException:
         if isinstance(error, _TOO_LARGE):
@@ -138,6 +156,19 @@ class RecordProducer:
         if isinstance(error, (KafkaError, TimeoutError, OSError)):
             return BrokerAway(self._settings.bootstrap, f"{type(error).__name__}: {error}")
         return error
+
+
+def _error_of(future: "asyncio.Future[Any]") -> BaseException | None:
+    return asyncio.CancelledError() if future.cancelled() else future.exception()
+
+
+async def _close(producer: AIOKafkaProducer) -> None:
+    try:
+        await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+    except (TimeoutError, KafkaError) as error:
+        log.warning("the producer was closed with records pending: %s", type(error).__name__)
+        producer._sender.sender_task.cancel()
+        await producer.client.close()
 
 
 class _ByteRoom:
