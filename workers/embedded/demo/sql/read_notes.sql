@@ -1,0 +1,2 @@
+-- The notes that the agent keeps.
+select key, body from notes order by key
