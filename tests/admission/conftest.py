@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from schemas.event import Event
@@ -15,7 +17,7 @@ from workers.admission import store
 from workers.admission.policy import Candidate, Outcome
 from workers.admission.service import Admission
 from workers.agents.agent import Agent
-from workers.postgres.database import Database
+from workers.postgres.database import Connection, Database
 
 
 @dataclass
@@ -63,12 +65,37 @@ class Desk:
         )
         return int(rows[0][0])
 
-    async def somebody_waits(self) -> bool:
-        """Whether a connection of this database waits for a lock."""
-        rows = await self.database.fetch(
-            "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        return len(rows) > 0
+    async def until_somebody_waits(self) -> None:
+        """Until a connection of this database waits for a lock."""
+
+        async def waiting() -> bool:
+            rows = await self.database.fetch(
+                "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            return len(rows) > 0
+
+        await eventually("somebody waits for a lock", waiting)
+
+    @asynccontextmanager
+    async def short_of_patience(self, lock_timeout: timedelta) -> AsyncIterator[tuple[Admission, list[str]]]:
+        """An admission whose statements wait so long for a lock, and the SQLSTATEs that it met."""
+        met: list[str] = []
+        database = await Database.open(self.url, max_size=2, lock_timeout=lock_timeout)
+        admission = Admission(database)
+        admit_in = admission._admit_in
+
+        async def noting(tx: Connection, candidates: Sequence[Candidate]) -> list[Outcome]:
+            try:
+                return await admit_in(tx, candidates)
+            except asyncpg.PostgresError as error:
+                met.append(error.sqlstate or "")
+                raise
+
+        admission._admit_in = noting  # type: ignore[method-assign]  # only to see what it met
+        try:
+            yield admission, met
+        finally:
+            await database.close()
 
     @asynccontextmanager
     async def holding_before_commit(self, agent: Agent, *events: Event) -> AsyncIterator[asyncio.Event]:

@@ -11,7 +11,6 @@ from schemas.event import Event
 from tests.admission.conftest import Desk
 from tests.support.clock import shift_clock
 from tests.support.events import an_agent, an_event, candidates_of
-from tests.support.waiting import eventually
 from workers.admission.policy import Admitted, Duplicate, Mismatch
 from workers.agents.agent import Agent
 
@@ -102,7 +101,7 @@ async def test_who_waited_for_a_competitors_commit_is_judged_by_the_competitors_
 
     async with desk.holding_before_commit(ECHO, first) as held:
         later = asyncio.create_task(desk.admit(ECHO, mention, other))
-        await eventually("the second batch waits for the first", desk.somebody_waits)
+        await desk.until_somebody_waits()
         held.set()
         outcomes = await later
 
