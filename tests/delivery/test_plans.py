@@ -50,7 +50,7 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def rows_read(tree: dict[str, Any], relation: str) -> float:
     """How many rows of `relation` the plan touched, those it threw away included."""
     return sum(
-        float(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        float((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
         for node in nodes(tree)
         if node.get("Relation Name") == relation and node["Node Type"] != "ModifyTable"
     )

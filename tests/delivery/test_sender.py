@@ -322,3 +322,26 @@ async def test_one_poison_receipt_among_many_is_refused_alone(desk: Desk) -> Non
     desk.sender.stop()
     await running
     assert sorted(await desk.states()) == ["sending"] + ["sent"] * 59
+
+
+@pytest.mark.rule("EN-31")
+async def test_three_senders_at_the_same_addresses_keep_order_and_send_nothing_twice(
+    database_url: str,
+) -> None:
+    channel = LabChannel(capability=Capability.NONE)
+    async with (
+        a_desk(database_url, channel) as desk,
+        a_desk(database_url, channel) as second,
+        a_desk(database_url, channel) as third,
+    ):
+        for address in range(20):
+            conversation = await a_conversation(desk.db)
+            for number in range(10):
+                await desk.reply(str(number), conversation=conversation, address=f"chat-{address}")
+
+        await asyncio.gather(desk.send(), second.send(), third.send())
+
+        assert await desk.states() == ["sent"] * 200
+        for address in range(20):
+            texts = [m.text for m in channel.messages if m.address == f"chat-{address}"]
+            assert texts == [str(number) for number in range(10)]
