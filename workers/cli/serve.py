@@ -45,9 +45,9 @@ def _serve(target: str, roles: str | None, host: str | None, port: int | None) -
     from workers.telemetry.logging import configure
 
     settings = _settings(roles, host, port)
+    app = load_app(target)
     configure(settings.log_level.upper(), json=settings.log_json)
     bound_client_logs()
-    app = load_app(target)
 
     async def live() -> None:
         await run_until_signalled(Worker(app, settings))

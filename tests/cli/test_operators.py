@@ -1,0 +1,103 @@
+"""The commands over the database: what they print, and how they end."""
+
+import psycopg
+import pytest
+
+from migrations import runner
+from tests.cli.desk import Terminal
+
+QUEUED = """
+    with lane as (insert into lanes (key, kind) values (%s, 'run') returning id)
+    insert into runs (id, lane_id, generation, position, agent, channel, account, event_id, event, reason)
+    select gen_random_uuid(), id, 0, 1, 'helper', 'slack', 'T1', 'Ev.1', '', %s from lane returning id::text
+"""
+
+
+def a_queued_run(url: str, reason: str | None = None) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(QUEUED, [(reason or "lane").encode(), reason]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_migrate_brings_an_empty_database_to_the_newest_schema_and_says_so_twice(
+    terminal: Terminal, empty_database_url: str
+) -> None:
+    terminal.reach(empty_database_url)
+
+    said = [terminal.parley("migrate", "--json"), terminal.parley("migrate", "--json")]
+
+    assert [each.document for each in said] == [{"version": runner.head()}] * 2
+    unknown = terminal.parley("migrate", "--to", "nonsense")
+    assert (unknown.code, len(unknown.errors)) == (1, 1)
+
+
+@pytest.mark.rule("EN-27")
+def test_a_run_is_listed_cancelled_and_shown(terminal: Terminal, database_url: str) -> None:
+    terminal.reach(database_url)
+    run_id = a_queued_run(database_url)
+
+    listed = terminal.parley("runs", "list", "--open", "--json")
+    cancelled = terminal.parley("runs", "cancel", run_id, "--json")
+    shown = terminal.parley("runs", "show", run_id, "--json")
+
+    assert [line["run_id"] for line in listed.document] == [run_id]
+    assert [line["outcome"] for line in cancelled.document] == ["cancelled"]
+    assert shown.document["run"]["status"] == "cancelled"
+
+
+def test_tables_for_people_drive_no_terminal(terminal: Terminal, database_url: str) -> None:
+    terminal.reach(database_url)
+    a_queued_run(database_url, "\x1b[31m[bold]red")
+
+    said = terminal.parley("runs", "list")
+
+    assert "\x1b" not in said.out
+    assert "[bold]red" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("runs", "show", "01890000-0000-7000-8000-000000000000"), 1),
+        (("runs", "show", "nonsense"), 2),
+        (("runs", "cancel"), 2),
+        (("reservations", "release", "1"), 1),
+        (("conversations", "delete", "1"), 1),
+    ],
+)
+def test_what_is_not_there_ends_with_one_line_and_its_exit_code(
+    terminal: Terminal, database_url: str, words: tuple[str, ...], code: int
+) -> None:
+    terminal.reach(database_url)
+
+    said = terminal.parley(*words)
+
+    assert said.code == code
+    assert "Traceback" not in said.err
+    assert len(said.errors) == (1 if code == 1 else 0)
+
+
+def test_a_database_that_is_away_or_empty_is_told_apart(terminal: Terminal, empty_database_url: str) -> None:
+    terminal.reach(empty_database_url)
+    empty = terminal.parley("runs", "list")
+    terminal.reach("postgresql://parley:hunter2@127.0.0.1:1/parley")
+    away = terminal.parley("runs", "list")
+
+    assert (empty.code, away.code) == (1, 3)
+    assert "parley migrate" in empty.err
+    assert "hunter2" not in away.err
+
+
+def test_the_doctor_reports_what_it_can_and_fails_where_something_is_away(
+    terminal: Terminal, database_url: str
+) -> None:
+    terminal.reach(database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = "127.0.0.1:1"
+
+    said = terminal.parley("doctor", "--json")
+
+    assert said.code == 3
+    assert said.document["database"]["schema"] == runner.head()
+    assert abs(said.document["database"]["clock_ahead_seconds"]) < 5
+    assert "error" in said.document["kafka"]
