@@ -1,5 +1,8 @@
 -- The engine's tables: lanes (what is serialized), reservations, runs, turns, steps, deliveries, and the records of
 -- conversation memory. Ids that leave the database are UUIDv7 made by the worker; the rest are identities.
+--
+-- Every index and foreign key is paid for at each turn. Rows whose writer holds the lane they point at (ready, turns) carry no
+-- foreign key to it; records that outlive a turn (runs, steps, deliveries, items, notes) do.
 
 -- The one clock that SQL reads. Tests replace it with a shifted one; the planner inlines it.
 create function parley_now() returns timestamptz language sql stable parallel safe as 'select now()';
@@ -66,11 +69,10 @@ create table runs (
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create unique index runs_open on runs (lane_id, position) where finished_at is null;
 create index runs_finished on runs (finished_at) where finished_at is not null;
-create index runs_admitted on runs (admitted_at);
 
 -- One row for each lane whose head run may be claimed from due_at on; apart from the lane so that lanes stay narrow.
 create table ready (
-    lane_id bigint      primary key references lanes (id),
+    lane_id bigint      primary key,
     agent   text        not null,
     account text        not null,
     due_at  timestamptz not null
@@ -79,10 +81,10 @@ create index ready_rotation on ready (agent, account, due_at, lane_id);
 
 -- The active turns: who owns a lane, and the frozen snapshot. session_id is null while a turn is released or waiting.
 create table turns (
-    lane_id         bigint      primary key references lanes (id),
-    run_id          uuid        not null references runs (id),
+    lane_id         bigint      primary key,
+    run_id          uuid        not null,
     epoch           bigint      not null,
-    session_id      uuid        references worker_sessions (id),
+    session_id      uuid,
     snapshot        bytea,
     snapshot_digest bytea,
     claimed_at      timestamptz not null default now()
@@ -109,7 +111,8 @@ create table reservations (
 create unique index reservations_message on reservations (agent, channel, account, message_id)
     where message_id is not null;
 create index reservations_run on reservations (run_id);
-create index reservations_expiry on reservations (expires_at);
+-- Reservations are made in the order in which they expire, so block ranges tell enough.
+create index reservations_expiry on reservations using brin (expires_at);
 
 create table run_steps (
     run_id        uuid        not null references runs (id) on delete cascade,
@@ -128,7 +131,7 @@ create table run_steps (
 );
 
 create table items (
-    id         bigint generated always as identity primary key,
+    id         bigint generated always as identity,
     lane_id    bigint      not null references conversations (lane_id),
     generation integer     not null,
     kind       text        not null check (kind in ('input', 'reply')),
@@ -138,9 +141,9 @@ create table items (
     reply_key  text,
     body       text,
     body_bytes integer     not null,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    primary key (lane_id, generation, id)
 ) with (fillfactor = 85);
-create index items_recall on items (lane_id, generation, id);
 create unique index items_input on items (lane_id, generation, event_id) where kind = 'input';
 create unique index items_reply on items (reply_key) where kind = 'reply';
 
@@ -193,7 +196,7 @@ create table deliveries (
     reply_key       text        not null,
     chunk           integer     not null default 0,
     run_id          uuid        not null references runs (id),
-    lane_id         bigint      not null references lanes (id),
+    lane_id         bigint      not null,
     agent           text        not null,
     recalled        boolean     not null,
     address_id      bigint      not null references addresses (id),
@@ -225,8 +228,8 @@ create index deliveries_run on deliveries (run_id);
 create index deliveries_finished on deliveries (finished_at) where finished_at is not null;
 
 create table delivery_attempts (
-    id          bigint generated always as identity primary key,
-    delivery_id uuid        not null references deliveries (id) on delete cascade,
+    id          bigint generated always as identity,
+    delivery_id uuid        not null,
     attempt     integer     not null,
     session_id  uuid,
     kind        text        not null check (kind in ('send', 'look_up', 'operator')),
@@ -235,9 +238,9 @@ create table delivery_attempts (
     provider_id text,
     late        boolean     not null default false,
     started_at  timestamptz,
-    recorded_at timestamptz not null default now()
+    recorded_at timestamptz not null default now(),
+    primary key (delivery_id, id)
 );
-create index delivery_attempts_delivery on delivery_attempts (delivery_id, id);
 
 create table mailbox (
     id           bigint generated always as identity primary key,

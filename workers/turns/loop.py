@@ -30,6 +30,8 @@ from workers.turns.session import WorkerSession
 from workers.turns.settle import Settlement, Settlements
 
 CANCEL_CHECK_SECONDS = 1.0
+MAX_SETTLING = 256
+"""Turns whose agent has ended and whose settlement is under way; they take no slot, so that claims go on meanwhile."""
 
 log = structlog.get_logger(__name__)
 
@@ -95,7 +97,10 @@ class TurnLoop:
 
     async def run_once(self) -> bool:
         """Claim once and start what was claimed; True when another round may find more at once. Raises SessionGone."""
-        claim = await self._claims.claim(self._session.id, [each.claimed for each in self._running.values()])
+        active = [each.claimed for each in self._running.values() if not each.task.done()]
+        if len(self._running) - len(active) >= MAX_SETTLING:
+            return False
+        claim = await self._claims.claim(self._session.id, active)
         for claimed in claim.turns:
             self._start(claimed)
         return claim.again
@@ -137,6 +142,7 @@ class TurnLoop:
     def _start(self, claimed: Claimed) -> None:
         agent = self._agents[claimed.head.agent]
         task = asyncio.create_task(self._execution.run(claimed), name=f"turn:{claimed.own.run_id}")
+        task.add_done_callback(lambda _: self._wake.set())
         self._running[claimed.own.run_id] = _Running(
             claimed, task, time.monotonic() + agent.timeout.total_seconds()
         )
