@@ -57,6 +57,7 @@ async def chat(database_url: str) -> AsyncIterator[Served]:
     broker, health, metrics, hints = RecordingBroker(), Health(), Metrics(), Hints()
     database = await Database.open(database_url, max_size=4)
     web = WebChannel(secret=SECRET, keys=StaticKeys((KEY,)))
+    web.bind(database, hints)
     parts = ApiParts("Support", {"web": web}, broker.publish, database, hints, health, metrics)
     server = ApiServer(create_api(parts))
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"

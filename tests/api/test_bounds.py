@@ -1,6 +1,8 @@
 """What one visitor, one moment and one configuration may take."""
 
+import asyncio
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -41,6 +43,20 @@ async def test_bodies_that_find_no_room_are_told_to_come_again() -> None:
 
     assert (refused.value.status, refused.value.retry_after_s) == (503, 1)
     assert room.held == 0
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    room = BodyRoom(read_within=timedelta(milliseconds=20))
+    slow = Request({"type": "http", "method": "POST", "headers": [(b"content-length", b"5")]}, receive)
+
+    with pytest.raises(Problem) as refused:
+        await room.body_of(slow, 8).__aenter__()
+
+    assert (refused.value.status, room.held) == (408, 0)
 
 
 def test_a_bucket_fills_again_with_time_and_strangers_are_forgotten() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Final
 
 from fastapi import Request
@@ -11,13 +12,14 @@ from starlette.requests import ClientDisconnect
 from workers.api.problems import Problem
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
-READ_WITHIN_S: Final = 10.0
+READ_WITHIN: Final = timedelta(seconds=10)
 
 
 class BodyRoom:
     """Bytes of request bodies that may be held at once; who finds no room is told to come again."""
 
-    def __init__(self, limit_bytes: int = ROOM_BYTES) -> None:
+    def __init__(self, limit_bytes: int = ROOM_BYTES, read_within: timedelta = READ_WITHIN) -> None:
+        self._read_within_s = read_within.total_seconds()
         self._limit = limit_bytes
         self.held = 0
 
@@ -32,9 +34,25 @@ class BodyRoom:
             raise Problem(503, retry_after_s=1)
         self.held += reserved
         try:
-            yield await _read(request, at_most)
+            yield await self._read(request, at_most)
         finally:
             self.held -= reserved
+
+    async def _read(self, request: Request, at_most: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._read_within_s):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > at_most:
+                        raise Problem(413)
+                    parts.append(part)
+        except TimeoutError:
+            raise Problem(408) from None
+        except ClientDisconnect:
+            raise Problem(400) from None
+        return b"".join(parts)
 
 
 def _declared(request: Request) -> int | None:
@@ -44,20 +62,3 @@ def _declared(request: Request) -> int | None:
     if not (length.isascii() and length.isdigit() and len(length) <= 18):
         raise Problem(400)
     return int(length)
-
-
-async def _read(request: Request, at_most: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(READ_WITHIN_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > at_most:
-                    raise Problem(413)
-                parts.append(part)
-    except TimeoutError:
-        raise Problem(408) from None
-    except ClientDisconnect:
-        raise Problem(400) from None
-    return b"".join(parts)

@@ -31,7 +31,7 @@ class UnusableChannels(Misconfigured):
 
 
 def create_api(parts: ApiParts) -> FastAPI:
-    """The application over `parts`. Raises UnusableChannels for a web channel that cannot be served."""
+    """The application over `parts`; a web channel comes bound. Raises UnusableChannels."""
     feed, web = _web_of(parts)
     app = FastAPI(
         title=parts.app_name,
@@ -65,7 +65,6 @@ def _web_of(parts: ApiParts) -> tuple[Feed | None, WebChannel | None]:
     if parts.database is None or parts.hints is None:
         raise UnusableChannels("the web channel needs the database")
     (web,) = found
-    web.bind(parts.database, parts.hints)
     return Feed(parts.database, web.mailbox, parts.hints.waiter(HINT), POLL_EVERY), web
 
 
