@@ -101,3 +101,40 @@ def test_the_doctor_reports_what_it_can_and_fails_where_something_is_away(
     assert said.document["database"]["schema"] == runner.head()
     assert abs(said.document["database"]["clock_ahead_seconds"]) < 5
     assert "error" in said.document["kafka"]
+
+
+DELIVERY = """
+    with place as (insert into addresses (channel, account, address) values ('slack', 'T1', 'C1') returning id)
+    insert into deliveries (id, key, reply_key, run_id, lane_id, agent, recalled, address_id, channel, account,
+                            state, reason, finished_at, body)
+    select gen_random_uuid(), 'k', 'k', runs.id, lane_id, agent, false, place.id, channel, account,
+           'failed', 'refused', now(), 'a planted word'
+      from runs, place returning id::text
+"""
+
+
+@pytest.mark.rule("EN-37")
+def test_a_failed_delivery_is_listed_redelivered_under_its_key_and_abandoned_each_act_audited(
+    terminal: Terminal, database_url: str
+) -> None:
+    terminal.reach(database_url)
+    a_queued_run(database_url)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        row = connection.execute(DELIVERY).fetchone()
+    assert row is not None
+
+    listed = terminal.parley("deliveries", "list", "--state", "failed", "--json")
+    again = terminal.parley("deliveries", "redeliver", row[0], "--json")
+    refused = terminal.parley("deliveries", "redeliver", row[0])
+    gone = terminal.parley("deliveries", "abandon", row[0], "--json")
+    marked = terminal.parley("deliveries", "mark-sent", row[0], "--provider-id", "P1", "--json")
+
+    assert [line["delivery_id"] for line in listed.document] == [row[0]]
+    assert (again.document["state"], again.document["key"]) == ("pending", "k")
+    assert (refused.code, len(refused.errors)) == (1, 1)
+    assert gone.document["state"] == "failed"
+    assert (marked.document["state"], marked.document["provider_id"]) == ("sent", "P1")
+    assert "planted" not in listed.out + again.out + terminal.parley("deliveries", "show", row[0]).out
+    with psycopg.connect(database_url) as connection:
+        acts = connection.execute("select actor, act from audit order by id").fetchall()
+    assert acts == [("ann", f"deliveries.{act}") for act in ("redeliver", "abandon", "mark_sent")]

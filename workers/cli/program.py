@@ -6,6 +6,7 @@ from workers.cli import (
     check,
     conversations,
     dead,
+    deliveries,
     doctor,
     migrate,
     publish,
@@ -30,6 +31,7 @@ program.command()(migrate.migrate)
 program.command()(publish.publish)
 program.add_typer(topics.group, name="topics")
 program.add_typer(runs.group, name="runs")
+program.add_typer(deliveries.group, name="deliveries")
 program.add_typer(dead.group, name="dead")
 program.add_typer(reservations.group, name="reservations")
 program.add_typer(conversations.group, name="conversations")

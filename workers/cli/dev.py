@@ -1,0 +1,96 @@
+"""`parley dev` and `parley demo`: everything on this machine, with nothing to install, for development only."""
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from workers.cli.edge import FAILED, explained, run
+from workers.cli.output import print_line
+
+
+class Part(StrEnum):
+    """What `--break` can take out."""
+
+    DEDUPE = "dedupe"
+    RECOVER = "recover"
+    RECONCILE = "reconcile"
+    RECALL = "recall"
+
+
+def dev(
+    target: str | None = typer.Argument(
+        None,
+        metavar="[MODULE:APP]",
+        help="Your App, as package.module:name; without one, a helper to chat with.",
+    ),
+    port: int = typer.Option(8080, min=0, max=65535, help="Where the chat page is; 0 takes a free port."),
+    data: Path = typer.Option(Path(".parley"), help="Where Postgres keeps its data."),
+    model: str | None = typer.Option(
+        None,
+        help="The helper's model, as openai:gpt-4.1-mini; without one it follows a script and needs no key.",
+    ),
+) -> None:
+    """Run an app with embedded Postgres and broker, and a chat in the browser, until ctrl-c."""
+    if target is not None and model is not None:
+        raise typer.BadParameter("--model is for the helper; your own app names its models")
+    with explained():
+        _dev(target, port, data.absolute(), model)
+
+
+def demo(
+    broken: Part | None = typer.Option(
+        None, "--break", help="Take one part out of the demo's worker: the matching check must fail."
+    ),
+) -> None:
+    """One conversation on real parts, with a killed worker and a dropped connection; exit 0 if every check holds."""
+    from rich.console import Console
+
+    from workers.embedded.demo import run_demo
+
+    console = Console(highlight=False)
+    if not run(run_demo(broken.value if broken is not None else None, console)):
+        raise typer.Exit(FAILED)
+
+
+def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
+    import asyncio
+
+    import uvloop
+
+    from workers.cli.loading import load_app
+    from workers.cli.serve import run_until_signalled
+    from workers.embedded.dev import dev_worker, helper_app, quieten_libraries
+    from workers.embedded.installed import require_embedded
+    from workers.kafka.logs import bound_client_logs
+    from workers.roles.worker import PartFailed
+    from workers.telemetry.logging import configure
+
+    require_embedded()
+    configure("INFO", json=False)
+    bound_client_logs()
+    quieten_libraries()
+    app = load_app(target) if target is not None else helper_app(data, model)
+
+    async def live() -> None:
+        print_line(f"starting Postgres and a broker; data in {data}")
+        async with dev_worker(app, data, port, lambda taken: _say_where(app.name, taken)) as worker:
+            await run_until_signalled(worker)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(live())
+        except PartFailed as failed:
+            cause = failed.__cause__
+            if isinstance(cause, Exception):
+                raise cause from failed
+            raise
+    print_line("stopped")
+
+
+def _say_where(name: str, port: int) -> None:
+    print_line("")
+    print_line(f"  {name} is at http://127.0.0.1:{port}/   (health: /readyz, metrics: /metrics)")
+    print_line("  stop with ctrl-c")
+    print_line("  for development only: the broker keeps its records in memory, and nobody has to log in")
+    print_line("")
