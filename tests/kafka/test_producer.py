@@ -132,6 +132,14 @@ async def test_a_reader_without_permission_is_told_so(kafka_cluster: KafkaCluste
     await consumer.stop()
 
 
+def is_stopped(pid: int) -> bool:
+    states = [
+        stat.read_text("ascii").rsplit(")", 1)[1].split()[0]
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    return set(states) == {"T"}
+
+
 async def test_a_broker_that_stops_answering_and_one_that_dies_are_waited_for(
     own_kafka: KafkaCluster,
 ) -> None:
@@ -142,6 +150,7 @@ async def test_a_broker_that_stops_answering_and_one_that_dies_are_waited_for(
     async with RecordProducer(settings) as producer, reading(settings) as (_, read):
         await producer.send(topics.events, b"k", b"before")
         broker.pause()
+        await eventually("every thread of the broker has stopped", lambda: is_stopped(broker.pid))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.send(topics.events, b"k", b"late"), 8)
         assert producer.pending_bytes > 0
