@@ -1,0 +1,106 @@
+"""`parley serve` in a process of its own: ready, drained by the first signal, gone at the second."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cli.desk import Terminal
+from tests.support.kafka.broker import free_ports
+from tests.support.kafka.cluster import KafkaCluster
+from tests.support.kafka.topics import Topics
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+WITHIN = timedelta(seconds=40)
+
+
+@contextmanager
+def served(terminal: Terminal, roles: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A worker process, and the address where it answers; killed at the end if it still runs."""
+    port = free_ports(1)[0]
+    command = [sys.executable, "-c", "from workers.cli import main; main()", "serve", "bots:app"]
+    environment = {
+        **os.environ,
+        **terminal.environment,
+        "PYTHONPATH": str(ROOT),
+        "PARLEY_HTTP_PORT": str(port),
+    }
+    with (terminal.folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--roles", roles], cwd=terminal.folder, env=environment, stdout=log, stderr=log
+        )
+    try:
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(urllib.error.URLError, OSError):
+        return bool(urllib.request.urlopen(url, timeout=2).status == 200)
+    return False
+
+
+def said_by(terminal: Terminal) -> str:
+    return (terminal.folder / "log").read_text("utf-8", "replace")
+
+
+@pytest.mark.kafka
+def test_a_worker_becomes_ready_and_drains_at_the_first_signal(
+    terminal: Terminal, database_url: str, kafka: KafkaCluster, topics: Topics
+) -> None:
+    terminal.write_app()
+    terminal.reach(database_url, kafka)
+    terminal.use_topics(topics)
+
+    with served(terminal, "intake,turns,delivery") as (process, address):
+        wait_until(
+            "the worker is ready", lambda: process.poll() is not None or answers(f"{address}/readyz"), WITHIN
+        )
+        assert process.poll() is None, said_by(terminal)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(WITHIN.total_seconds())
+
+    assert code == 0, said_by(terminal)
+    assert "Traceback" not in said_by(terminal)
+
+
+@pytest.mark.kafka
+def test_the_second_signal_ends_the_process_at_once(
+    terminal: Terminal, database_url: str, kafka: KafkaCluster, topics: Topics
+) -> None:
+    terminal.write_app()
+    terminal.reach(database_url, kafka)
+    terminal.use_topics(topics)
+
+    with served(terminal, "intake") as (process, address):
+        wait_until(
+            "the worker is alive", lambda: process.poll() is not None or answers(f"{address}/healthz"), WITHIN
+        )
+        assert process.poll() is None, said_by(terminal)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(WITHIN.total_seconds())
+
+    assert code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+def test_missing_settings_end_with_a_line_each(terminal: Terminal) -> None:
+    terminal.write_app()
+
+    said = terminal.parley("serve", "bots:app")
+
+    assert said.code == 1
+    assert len(said.errors) == 2
