@@ -14,7 +14,7 @@ from benchmarks.control import Arrival
 from benchmarks.parley_side import kafka_settings
 from benchmarks.processes import Child, child
 from benchmarks.profiling import Profile
-from benchmarks.publishing import Publisher
+from benchmarks.publishing import Publisher, backlog_of
 from benchmarks.report import faults, latency_ms, speed
 from benchmarks.services import BARE_TOPIC, Services, services
 
@@ -27,21 +27,28 @@ SETTLE_SECONDS: Final = 1.5
 
 def run(chosen: argparse.Namespace, conversations: int) -> dict[str, Any]:
     """One line of results, on fresh services."""
-    line: dict[str, Any] = {"goal": "main", "conversations": conversations, "events": chosen.events}
-    line["load_before"] = round(os.getloadavg()[0], 1)
+    load_before = round(os.getloadavg()[0], 1)
     with services() as shared:
         publisher = Publisher(shared.bootstrap, conversations)
         events_topic = kafka_settings(shared.bootstrap).events_topic
         publisher.backlog(chosen.events, events_topic, BARE_TOPIC)
-        if chosen.only != "bare":
-            line |= _run_parley(shared, publisher, events_topic, chosen)
-        if chosen.only != "parley":
-            line |= _run_bare(shared, chosen.events)
-    if chosen.only is None:
-        ratio = line["turns_per_s"] / line["bare_turns_per_s"] if line["bare_turns_per_s"] else 0.0
-        kept = not (line["duplicates"] or line["lost"] or line["order_violations"])
-        line |= {"ratio_to_bare": round(ratio, 3), "met": kept and ratio >= GOAL}
-    return line
+        worker = {} if chosen.only == "bare" else _run_parley(shared, publisher, events_topic, chosen)
+        bare = {} if chosen.only == "parley" else _run_bare(shared, chosen.events, conversations)
+    return {
+        "goal": "main",
+        "conversations": conversations,
+        "events": chosen.events,
+        **(_verdict(worker, bare) if worker and bare else {}),
+        **worker,
+        **bare,
+        "load_before": load_before,
+    }
+
+
+def _verdict(worker: dict[str, Any], bare: dict[str, Any]) -> dict[str, Any]:
+    ratio = worker["turns_per_s"] / bare["bare_turns_per_s"] if bare["bare_turns_per_s"] else 0.0
+    kept = not (worker["duplicates"] or worker["lost"] or worker["order_violations"] or bare["bare_lost"])
+    return {"met": kept and ratio >= GOAL, "ratio_to_bare": round(ratio, 3)}
 
 
 def _run_parley(
@@ -75,7 +82,7 @@ def _run_parley(
     }
 
 
-def _run_bare(shared: Services, events: int) -> dict[str, Any]:
+def _run_bare(shared: Services, events: int, conversations: int) -> dict[str, Any]:
     commits, wal = shared.written()
     with child(
         "benchmarks.bare_side", shared.database, shared.bootstrap, shared.receiver.url, BARE_TOPIC
@@ -87,6 +94,7 @@ def _run_bare(shared: Services, events: int) -> dict[str, Any]:
     arrivals = shared.receiver.take()
     return {
         **_speed_facts(arrivals, bare.said["started"], "bare_"),
+        "bare_lost": faults(arrivals, backlog_of(events, conversations)).lost,
         "bare_commits_per_turn": round((commits_after - commits) / events, 3),
         "bare_cpu_ms_per_turn": round(cpu * 1000 / events, 2),
         "bare_wal_bytes_per_turn": round((wal_after - wal) / events),

@@ -61,6 +61,11 @@ class Publisher:
             raise RuntimeError(f"{left} events did not reach the broker")
 
 
+def backlog_of(count: int, conversations: int) -> Counter[int]:
+    """How many events of a backlog of `count` belong to each conversation."""
+    return Counter(index % conversations for index in range(count))
+
+
 def _sealed(phase: str, conversation: int, sequence: int) -> SealedEvent:
     now = datetime.now(UTC)
     event = Event(
