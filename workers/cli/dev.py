@@ -2,11 +2,14 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import typer
 
 from workers.cli.edge import FAILED, explained, run
 from workers.cli.output import print_line
+
+_WIDE: Final = 120
 
 
 class Part(StrEnum):
@@ -49,6 +52,8 @@ def demo(
     from workers.embedded.demo import run_demo
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
     if not run(run_demo(broken.value if broken is not None else None, console)):
         raise typer.Exit(FAILED)
 

@@ -7,6 +7,7 @@ from workers.cli import (
     conversations,
     dead,
     deliveries,
+    dev,
     doctor,
     migrate,
     publish,
@@ -25,6 +26,8 @@ program = typer.Typer(
     epilog="Exit codes: 0 done; 1 refused, not found or misconfigured; 2 wrong usage; 3 Kafka or Postgres is away.",
 )
 program.command()(serve.serve)
+program.command()(dev.dev)
+program.command()(dev.demo)
 program.command()(check.check)
 program.command()(doctor.doctor)
 program.command()(migrate.migrate)

@@ -1,6 +1,7 @@
 """`python -m workers.embedded --data DIR`: Postgres and Kafka, ready when one JSON line appears."""
 
 import argparse
+import warnings
 from pathlib import Path
 
 from workers.embedded.services import serve
@@ -8,6 +9,7 @@ from workers.embedded.services import serve
 
 def main() -> None:
     """Parse the arguments and serve."""
+    warnings.filterwarnings("ignore", "XDG_RUNTIME_DIR is not set")
     parser = argparse.ArgumentParser(prog="python -m workers.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="where Postgres keeps its data")
     parser.add_argument(

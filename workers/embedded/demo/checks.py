@@ -23,12 +23,12 @@ def judge(evidence: Evidence) -> list[Check]:
 
 def _admitted_once(evidence: Evidence) -> Check:
     first = evidence.said[0]
-    posts = sum(len(said.statuses) for said in evidence.said)
     accepted = all(status == 202 for said in evidence.said for status in said.statuses)
+    runs = [run.event_id for run in evidence.runs if run.event_id.startswith(first.event_id)]
     return Check(
         "one event posted three times is one run",
-        accepted and len(evidence.runs) == len(evidence.said),
-        f"{len(first.statuses)} posts of {first.event_id}, {posts} posts in all, {len(evidence.runs)} runs",
+        accepted and len(runs) == 1 and len(evidence.runs) == len(evidence.said),
+        f"{len(first.statuses)} posts of {first.event_id}: {len(runs)} run{'s' * (len(runs) != 1)}",
     )
 
 
@@ -72,11 +72,12 @@ def _delivered_once(evidence: Evidence) -> list[Check]:
 
 def _recalled(evidence: Evidence) -> list[Check]:
     answers = [message.text for message in evidence.messages]
+    known = next((answer for answer in answers if "You told me" in answer and "Lisbon" in answer), None)
     return [
         Check(
             "the second message is answered from the note of the first",
-            any("Lisbon" in answer for answer in answers[1:]),
-            next((answer for answer in answers[1:] if "Lisbon" in answer), "no answer knows it"),
+            known is not None,
+            known or "no answer knows it",
         ),
         Check(
             "the third message is answered with the two before it in view",

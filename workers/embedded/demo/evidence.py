@@ -40,7 +40,7 @@ class Step:
 class Sending:
     key: str
     state: str
-    attempt: int
+    sends: int
     outcomes: list[str]
 
 

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 from schemas.event import Event
 from workers.agents.turn import Turn
+from workers.api import webhooks
+from workers.channels.webhook import read_request
 from workers.delivery.loops.reconciler import Reconciler
-from workers.embedded.demo import channel
 from workers.embedded.demo.plan import Fault
 from workers.memory.snapshot import Snapshot
 from workers.turns import execution
@@ -26,10 +27,11 @@ def break_part(fault: Fault) -> None:
 def _dedupe() -> None:
     """The adapter gives every request a fresh event id, so that nothing is recognized."""
 
-    def renamed(event: Event) -> Event:
+    def read_as_new(*arguments: Any) -> Event:
+        event = read_request(*arguments)
         return event.model_copy(update={"event_id": f"{event.event_id}-{uuid4().hex[:8]}"})
 
-    _replace(channel, "accepted", renamed)
+    _replace(webhooks, "read_request", read_as_new)
 
 
 def _recover() -> None:

@@ -97,9 +97,9 @@ class Report:
 
     def _deliveries(self, evidence: Evidence) -> None:
         self._heading("Replies")
-        table = _table("key (run:step:call)", "state", "attempts", "outcomes")
+        table = _table("key (run:step:call)", "state", "sends", "what happened")
         for each in evidence.deliveries:
-            table.add_row(each.key, each.state, str(each.attempt), Text(", then ".join(each.outcomes)))
+            table.add_row(each.key, each.state, str(each.sends), Text(", then ".join(each.outcomes)))
         self._console.print(table)
 
     def _metrics(self, evidence: Evidence) -> None:

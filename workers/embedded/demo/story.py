@@ -51,7 +51,7 @@ async def run_demo(fault: Fault | None, console: Console) -> bool:
     report.opening()
     key = f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}"
     with tempfile.TemporaryDirectory(prefix="parley-demo-") as folder:
-        async with embedded_services() as services:
+        async with embedded_services(Path(folder, "services")) as services:
             await asyncio.to_thread(runner.upgrade, services.database_url)
             await touch_topics(KafkaSettings.embedded(services.bootstrap))
             plan = Plan(
@@ -106,11 +106,11 @@ class _Story:
             self._report.line(
                 f"worker {second.pid} started; the dead one's lease of {LEASE_SECONDS} s must run out"
             )
-            await self._quiet(1)
+            await self._quiet("event-1")
             await self._say(second, "event-2", SECOND)
-            await self._quiet(2)
+            await self._quiet("event-2")
             await self._say(second, "event-3", THIRD)
-            await self._quiet(3)
+            await self._quiet("event-3")
             metrics = await self._platform.metrics(second.port)
         finally:
             exit_code = await second.stop()
@@ -124,14 +124,14 @@ class _Story:
         self._said.append(Said(event_id, text, statuses))
         self._report.said(text, statuses)
 
-    async def _quiet(self, admitted: int) -> None:
-        """Wait until so many runs came and nothing is open any more, or give up; tell what was received."""
+    async def _quiet(self, event_id: str) -> None:
+        """Wait until the event has its run and nothing is open any more, or give up; tell what was received."""
         heard = len(self._platform.attempts)
         deadline = time.monotonic() + self._patience.total_seconds()
         while time.monotonic() < deadline:
-            row = await self._database.fetchrow(READ_OPEN_WORK)
+            row = await self._database.fetchrow(READ_OPEN_WORK, event_id)
             assert row is not None
-            if row["admitted"] >= admitted and row["runs"] == row["deliveries"] == 0:
+            if row["admitted"] and row["runs"] == row["deliveries"] == 0:
                 break
             await asyncio.sleep(0.05)
         else:

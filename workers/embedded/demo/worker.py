@@ -21,7 +21,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from workers.agents.agent import Agent, Subscription
 from workers.agents.scripted import scripted_helper
 from workers.app import App
-from workers.embedded.demo.channel import ParcelChannel
+from workers.channels.keys import StaticKeys
+from workers.channels.webhook import WebhookChannel
 from workers.embedded.demo.faults import break_part
 from workers.embedded.demo.plan import AGENT, CHANNEL, LEASE_SECONDS, Plan
 from workers.kafka.settings import KafkaSettings
@@ -61,7 +62,7 @@ def demo_app(plan: Plan) -> App:
     return App(
         "demo",
         agents=[agent],
-        channels=[ParcelChannel(plan)],
+        channels=[WebhookChannel(CHANNEL, plan.replies_to, StaticKeys((plan.key,)))],
         conversations=Conversations(authorize=everyone_owns_their_chat),
     )
 

@@ -1,5 +1,6 @@
--- Every delivery with what became of each attempt to send it, in order.
-select d.key, d.state, d.attempt,
+-- Every delivery: how often it was sent, and what became of it step by step.
+select d.key, d.state,
+       (select count(*) from delivery_attempts a where a.delivery_id = d.id and a.kind = 'send') as sends,
        array(select a.outcome || coalesce(': ' || a.detail, '')
                from delivery_attempts a
               where a.delivery_id = d.id
