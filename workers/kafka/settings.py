@@ -44,6 +44,8 @@ class KafkaSettings:
     buffer_records: int = 2000
     """Records waiting between faust and the reader."""
     buffer_bytes: int = 8 * MIB
+    fetch_wait: timedelta = timedelta(milliseconds=500)
+    """How long a broker may keep a fetch open when there is nothing to fetch."""
     fetch_partition_bytes: int = MIB
     """One fetch of one partition; the client holds up to two for each partition of its own."""
     outstanding_records: int = 20_000
@@ -68,13 +70,17 @@ class KafkaSettings:
 
     @classmethod
     def embedded(cls, bootstrap: str) -> "KafkaSettings":
-        """For the mock cluster of `workers.embedded`: one broker, four partitions, quick group time-outs."""
+        """For the mock cluster of `workers.embedded`: one broker, four partitions, quick group time-outs.
+
+        The mock answers a fetch only when its wait is over, so the wait is short.
+        """
         return cls(
             bootstrap=bootstrap,
             partitions=4,
             replication=1,
             session_timeout=timedelta(seconds=6),
             heartbeat_every=timedelta(seconds=1),
+            fetch_wait=timedelta(milliseconds=25),
         )
 
     def with_topics(self, *, events: str, deliveries: str, dead: str) -> "KafkaSettings":

@@ -187,7 +187,9 @@ class Worker:
         return [topic for role, topic in written.items() if role in roles]
 
     def _consumer(self, topic: str, role: str) -> RecordConsumer:
-        return RecordConsumer(self.settings.kafka, topic, role)
+        return RecordConsumer(
+            self.settings.kafka, topic, role, on_skipped=self.metrics.offsets_skipped.labels(topic).inc
+        )
 
     async def _run_intake(self, consumer: RecordConsumer) -> None:
         admission = Admission(
