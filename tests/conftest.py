@@ -5,4 +5,5 @@ pytest_plugins = [
     "tests.support.rules",
     "tests.support.kafka.fixtures",
     "tests.support.postgres_fixture",
+    "tests.support.big_tables",
 ]

@@ -1,14 +1,15 @@
 """The app's policy, asked before admission and outside any transaction, for many events at once.
 
 A denial is final for that delivery of the event. A policy that raises or takes too long leaves the event undecided:
-it is asked again for a while, and the later events of its place wait behind it.
+it is asked again for a while, and the later events of its place wait behind it. Only Allow allows: whatever else a
+policy returns counts as its failure.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +17,7 @@ import structlog
 
 from schemas.event import Event
 from workers.agents.agent import Agent
-from workers.memory.access import Access, Deny
+from workers.memory.access import Access, Allow, Deny
 from workers.memory.binding import identity_of
 from workers.memory.limits import Conversations
 from workers.telemetry.metrics import Metrics
@@ -34,8 +35,20 @@ class Decided:
     allowed: tuple[Agent, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class Undecided:
-    """The policy did not answer for one of the agents."""
+    """The policy failed for an agent; `known` are its answers about the others, by name, which are final."""
+
+    known: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May these agents have the event? `known` answers are not asked for again."""
+
+    event: Event
+    agents: Sequence[Agent]
+    known: Mapping[str, bool] = field(default_factory=dict)
 
 
 class Authorizer:
@@ -48,26 +61,35 @@ class Authorizer:
         self._metrics = metrics
         self._seconds = timeout.total_seconds()
 
-    async def decide_all(self, asked: Sequence[tuple[Event, Sequence[Agent]]]) -> list[Decided | Undecided]:
-        """One answer an event, in order."""
-        if all(agent.memory_key is None for _, agents in asked for agent in agents):
-            return [Decided(tuple(agents)) for _, agents in asked]
-        return await asyncio.gather(*(self.decide(event, agents) for event, agents in asked))
+    async def decide_all(self, questions: Sequence[Question]) -> list[Decided | Undecided]:
+        """One answer a question, in order; all are asked at once."""
+        if all(agent.memory_key is None for each in questions for agent in each.agents):
+            return [Decided(tuple(each.agents)) for each in questions]
+        return await asyncio.gather(*(self._decide(each) for each in questions))
 
-    async def decide(self, event: Event, agents: Sequence[Agent]) -> Decided | Undecided:
-        """The agents allowed to have `event`, or Undecided where the policy failed for one of them."""
-        answers = [await self._allows(event, agent) for agent in agents]
-        if any(answer is None for answer in answers):
-            return Undecided()
-        return Decided(tuple(agent for agent, allowed in zip(agents, answers, strict=True) if allowed))
+    async def _decide(self, question: Question) -> Decided | Undecided:
+        answers = await asyncio.gather(*(self._answer(question, agent) for agent in question.agents))
+        known = {
+            agent.name: answer
+            for agent, answer in zip(question.agents, answers, strict=True)
+            if answer is not None
+        }
+        if len(known) < len(question.agents):
+            return Undecided(known)
+        return Decided(tuple(agent for agent in question.agents if known[agent.name]))
 
-    async def _allows(self, event: Event, agent: Agent) -> bool | None:
+    async def _answer(self, question: Question, agent: Agent) -> bool | None:
+        if agent.name in question.known:
+            return question.known[agent.name]
         if agent.memory_key is None or self._conversations is None:
             return True
+        event = question.event
         access = Access(agent.name, identity_of(agent.memory_key, event), event.principal, "dispatch", event)
         try:
             async with asyncio.timeout(self._seconds):
                 answer = await self._conversations.authorize(access)
+            if not isinstance(answer, Allow | Deny):
+                raise TypeError("authorize must answer Allow or Deny")
         except Exception as error:
             self._metrics.policy_decisions.labels("failed").inc()
             log.warning(

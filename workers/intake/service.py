@@ -15,8 +15,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import structlog
 
@@ -29,7 +30,7 @@ from workers.admission.policy import Admitted, Candidate, Duplicate, Healed, Mis
 from workers.admission.service import Admission
 from workers.agents.agent import Agent
 from workers.channels.port import Channel
-from workers.intake.authorizing import POLICY_PATIENCE, Authorizer, Decided, Undecided
+from workers.intake.authorizing import POLICY_PATIENCE, Authorizer, Decided, Question, Undecided
 from workers.intake.dead_letters import DeadLetters, Refusal
 from workers.intake.policy import candidate, subscribers
 from workers.kafka.record import Record
@@ -37,6 +38,8 @@ from workers.postgres.failures import is_data_error
 from workers.telemetry.metrics import Metrics
 
 RETRY_PARKED_EVERY = timedelta(milliseconds=500)
+RETRIED_AT_ONCE = 64
+"""Events of one place that the policy is asked about again together."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,11 +57,12 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class _Parked:
-    """The undecided event of a place, since when, and what waits behind it."""
+class _Waiting:
+    """An arrival whose place waits for the policy, since when, and the policy's last answer about it."""
 
+    arrival: Arrival
     since: float
-    waiting: deque[Arrival]
+    answer: Decided | Undecided = field(default_factory=Undecided)
 
 
 class Intake:
@@ -90,24 +94,25 @@ class Intake:
         self._now = now
         self._clock = clock
         self._patience = policy_patience.total_seconds()
-        self._parked: dict[bytes, _Parked] = {}
+        self._parked: dict[bytes, deque[_Waiting]] = {}
 
     @property
     def parked(self) -> int:
         """Records that wait for the policy, un-acknowledged."""
-        return sum(len(parked.waiting) for parked in self._parked.values())
+        return sum(len(waiting) for waiting in self._parked.values())
 
     async def handle(self, records: Sequence[Record], acknowledge: Acknowledge) -> None:
         """Admit a batch; raises what is nobody's fault, with nothing acknowledged that is not final."""
         arrivals, refusals, ignored = self._verify(records)
-        await self._bury(refusals, acknowledge)
         acknowledge(ignored)
         await self._take(arrivals, acknowledge)
+        await self._bury(refusals, acknowledge)
 
     async def retry_parked(self, acknowledge: Acknowledge) -> None:
-        """Ask the policy again for the first undecided event of each place, and go on with what it held up."""
-        for place in list(self._parked):
-            await self._retry_place(place, acknowledge)
+        """Ask the policy again about what waits, every place at once, and go on with what is decided."""
+        async with asyncio.TaskGroup() as places:
+            for place in list(self._parked):
+                places.create_task(self._retry_place(place, acknowledge))
 
     async def run_retries(self, acknowledge: Acknowledge, every: timedelta = RETRY_PARKED_EVERY) -> None:
         """Retry parked events until cancelled."""
@@ -143,39 +148,51 @@ class Intake:
     async def _take(self, arrivals: Sequence[Arrival], acknowledge: Acknowledge) -> None:
         """Admit the decided ones in order; park the undecided ones and what comes behind them."""
         free = [arrival for arrival in arrivals if arrival.event.record_key not in self._parked]
-        answers = dict(
-            zip(
-                (id(arrival) for arrival in free),
-                await self._authorizer.decide_all([(arrival.event, arrival.agents) for arrival in free]),
-                strict=True,
-            )
-        )
+        answers = await self._authorizer.decide_all([Question(each.event, each.agents) for each in free])
+        answer_of = dict(zip(map(id, free), answers, strict=True))
         decided: list[tuple[Arrival, Decided]] = []
         for arrival in arrivals:
-            answer = answers.get(id(arrival))
-            place = self._parked.get(arrival.event.record_key)
-            if place is not None:
-                place.waiting.append(arrival)
-            elif isinstance(answer, Decided):
+            answer = answer_of.get(id(arrival), Undecided())
+            waiting = self._parked.get(arrival.event.record_key)
+            if waiting is None and isinstance(answer, Decided):
                 decided.append((arrival, answer))
             else:
-                self._parked[arrival.event.record_key] = _Parked(self._clock(), deque([arrival]))
+                place = self._parked.setdefault(arrival.event.record_key, deque())
+                place.append(_Waiting(arrival, self._clock(), answer))
         await self._admit(decided, acknowledge)
 
     async def _retry_place(self, place: bytes, acknowledge: Acknowledge) -> None:
-        parked = self._parked[place]
-        while parked.waiting:
-            arrival = parked.waiting[0]
-            answer = await self._authorizer.decide(arrival.event, arrival.agents)
-            if isinstance(answer, Undecided):
-                if self._clock() - parked.since < self._patience:
-                    return
-                await self._bury([Refusal(arrival.record, Reason.POLICY_UNAVAILABLE)], acknowledge)
-            else:
-                await self._admit([(arrival, answer)], acknowledge)
-            parked.waiting.popleft()
-            parked.since = self._clock()
+        """Ask about the first of those that wait, and settle them in order up to one that goes on waiting."""
+        waiting = self._parked[place]
+        while waiting:
+            first = list(islice(waiting, RETRIED_AT_ONCE))
+            await self._ask_again([each for each in first if isinstance(each.answer, Undecided)])
+            decided: list[tuple[Arrival, Decided]] = []
+            expired: list[Refusal] = []
+            for each in first:
+                if isinstance(each.answer, Decided):
+                    decided.append((each.arrival, each.answer))
+                elif self._clock() - each.since >= self._patience:
+                    expired.append(Refusal(each.arrival.record, Reason.POLICY_UNAVAILABLE))
+                else:
+                    break
+            await self._admit(decided, acknowledge)
+            await self._bury(expired, acknowledge)
+            settled = len(decided) + len(expired)
+            for _ in range(settled):
+                waiting.popleft()
+            if settled < len(first):
+                return
         del self._parked[place]
+
+    async def _ask_again(self, undecided: Sequence[_Waiting]) -> None:
+        questions = []
+        for each in undecided:
+            assert isinstance(each.answer, Undecided)
+            questions.append(Question(each.arrival.event, each.arrival.agents, each.answer.known))
+        answers = await self._authorizer.decide_all(questions)
+        for each, answer in zip(undecided, answers, strict=True):
+            each.answer = answer
 
     async def _admit(self, decided: Sequence[tuple[Arrival, Decided]], acknowledge: Acknowledge) -> None:
         asked: list[tuple[Arrival, Candidate]] = []
@@ -183,14 +200,15 @@ class Intake:
         for arrival, answer in decided:
             if not answer.allowed:
                 self._count(arrival.event, "denied")
-            try:
-                asked += [
-                    (arrival, candidate(agent, arrival.event, new_uuid7(), arrival.traceparent))
-                    for agent in answer.allowed
-                ]
-            except Exception as error:
-                # The agent's own concurrency_key failed; the event is kept where an operator can replay it.
-                refusals.append(Refusal(arrival.record, Reason.REFUSED_BY_STORE, type(error).__name__))
+            for agent in answer.allowed:
+                try:
+                    run = candidate(agent, arrival.event, new_uuid7(), arrival.traceparent)
+                except Exception as error:
+                    # The agent's own concurrency_key failed; the event is kept where an operator can replay it.
+                    detail = f"{agent.name}: {type(error).__name__}"
+                    refusals.append(Refusal(arrival.record, Reason.REFUSED_BY_STORE, detail))
+                else:
+                    asked.append((arrival, run))
         outcomes = await self._admission.admit([each for _, each in asked])
         for (arrival, _), outcome in zip(asked, outcomes, strict=True):
             refusal = self._judge(arrival, outcome)

@@ -1,0 +1,1 @@
+"""From a batch of records to committed runs."""
