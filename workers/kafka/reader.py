@@ -1,5 +1,6 @@
 """A topic read once from its beginning to where it ended when the reading began; no group, no offset, no trace."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,7 @@ from workers.kafka.settings import KafkaSettings
 
 _POLL_MS = 500
 _POLL_RECORDS = 500
+_SILENT_SECONDS = 30.0
 
 
 async def read_topic(settings: KafkaSettings, topic: str) -> AsyncIterator[Record]:
@@ -26,11 +28,15 @@ async def read_topic(settings: KafkaSettings, topic: str) -> AsyncIterator[Recor
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         await consumer.seek_to_beginning(*partitions)
-        unread = {partition for partition in partitions if ends[partition] > 0}
+        clock = asyncio.get_running_loop().time
+        unread, silent_since = set(partitions), clock()
         while unread := {place for place in unread if await consumer.position(place) < ends[place]}:
             consumer.resume(*unread)
             consumer.pause(*(place for place in partitions if place not in unread))
             batches = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS)
+            silent_since = clock() if batches else silent_since
+            if clock() - silent_since > _SILENT_SECONDS:
+                raise BrokerAway(settings.bootstrap, f"no record of {topic} came for {_SILENT_SECONDS:g} s")
             for place, messages in batches.items():
                 for message in messages:
                     if message.offset < ends[place]:
