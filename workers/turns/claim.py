@@ -40,6 +40,8 @@ from workers.turns.store import Head, Ownership
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
 GROUPS_A_SCAN = 64
+SCANS_A_CLAIM = 32
+_START = ("", "")
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +87,7 @@ class Claims:
         self._caps = caps
         self._recall_wait = recall_wait
         self._reached = reached
-        self._after = ("", "")
+        self._after = _START
 
     async def claim(self, session_id: UUID, active: Sequence[Claimed]) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
@@ -96,9 +98,12 @@ class Claims:
         suspects = [turn.head.crashes for turn in active if turn.head.crashes]
         wanted = self._caps.slots - len(running)
         offered = await self._offer(agents, accounts_without_room(running, self._caps), wanted)
-        lanes = [lane.lane_id for lane in pick(offered, running, self._caps)]
-        if not lanes:
+        picked = pick(offered, running, self._caps)
+        if not picked:
             return Claim((), again=False)
+        # The rotation goes on behind the last that was picked: who was only offered is not passed over.
+        self._after = (picked[-1].agent, picked[-1].account)
+        lanes = [lane.lane_id for lane in picked]
         claim = await self._claim_in_halves(session_id, lanes, suspects)
         return Claim(claim.turns, claim.again or len(lanes) == len(offered) >= wanted)
 
@@ -128,30 +133,28 @@ class Claims:
     async def _offer(
         self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int
     ) -> list[ReadyLane]:
+        """Due lanes from where the rotation stands, once around at most, until there are `wanted`."""
+        offered: dict[int, ReadyLane] = {}
+        after, at_start = self._after, self._after == _START
         async with self._database.acquire() as connection:
-            offered = await store.find_ready(
-                connection,
-                agents,
-                full_accounts,
-                self._after,
-                groups=GROUPS_A_SCAN,
-                per_group=wanted,
-                at_most=2 * wanted,
-            )
-            if len(offered) < wanted and self._after != ("", ""):
-                known = {lane.lane_id for lane in offered}
-                again = await store.find_ready(
+            for _ in range(SCANS_A_CLAIM):
+                lanes, end = await store.find_ready(
                     connection,
                     agents,
                     full_accounts,
-                    ("", ""),
+                    after,
                     groups=GROUPS_A_SCAN,
                     per_group=wanted,
                     at_most=2 * wanted,
                 )
-                offered += [lane for lane in again if lane.lane_id not in known]
-        self._after = max(((lane.agent, lane.account) for lane in offered), default=("", ""))
-        return offered
+                for lane in lanes:
+                    offered.setdefault(lane.lane_id, lane)
+                after = end or _START
+                if len(offered) >= wanted or (end is None and at_start):
+                    break
+                at_start = at_start or end is None
+        self._after = after
+        return list(offered.values())
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:

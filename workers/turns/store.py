@@ -81,9 +81,13 @@ async def find_ready(
     groups: int,
     per_group: int,
     at_most: int,
-) -> list[ReadyLane]:
+) -> tuple[list[ReadyLane], tuple[str, str] | None]:
+    """Due lanes of the next groups after `after`, and the last group looked at where more may follow."""
     rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most, full_accounts)
-    return [ReadyLane(row["lane_id"], row["agent"], row["account"]) for row in rows]
+    lanes = [ReadyLane(*row) for row in rows if row["lane_id"] is not None]
+    if len(lanes) < len(rows):
+        return lanes, (rows[-1]["agent"], rows[-1]["account"])
+    return lanes, None
 
 
 async def lock_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[int]:

@@ -1,6 +1,7 @@
 -- Lanes to try, in fair rotation: at most $5 due lanes of each of the next $4 (agent, account) groups after ($2, $3),
 -- the first of each group before the second of any; at most $6 in all, and only of the agents $1
--- (text[]) and not of the accounts $7 (text[]).
+-- (text[]) and not of the accounts $7 (text[]). Where more groups may follow, the last row names the group that the
+-- walk ended at, without a lane, so that groups in which nothing is due hide nobody behind them.
 -- Takes no lock and promises nothing: the claim locks the lanes and reads again.
 with recursive groups as (
     (select agent, account, 1 as n
@@ -20,7 +21,7 @@ with recursive groups as (
            ) next
      where groups.n < $4
 )
-select due.lane_id, groups.agent, groups.account
+(select due.lane_id, groups.agent, groups.account
   from groups
  cross join lateral (
        select head.lane_id, row_number() over (order by head.due_at, head.lane_id) as place
@@ -33,4 +34,6 @@ select due.lane_id, groups.agent, groups.account
        ) due
  where groups.agent = any($1::text[]) and groups.account <> all($7::text[])
  order by due.place, groups.n
- limit $6
+ limit $6)
+union all
+select null, agent, account from groups where n = $4

@@ -1,0 +1,1 @@
+"""Turns on a real Postgres: order, fence, lease, crash."""
