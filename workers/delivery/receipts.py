@@ -57,7 +57,7 @@ class Receipts:
         after: Callable[[str], None] = lambda point: None,
         max_batch: int = 256,
         flushers: int = 2,
-        patience: timedelta = timedelta(minutes=10),
+        patience: timedelta | None = None,
     ) -> None:
         self._db = db
         self._metrics = metrics
