@@ -55,6 +55,7 @@ def bury(kafka: KafkaCluster, topics: Topics, reasons: Sequence[Reason]) -> list
         for offset, reason in enumerate(reasons):
             record = Record(topics.events, 0, offset, b"key", value, [("ce_id", b"Ev.dead")], 0.0)
             key, kept, headers = letter(Refusal(record, reason, "a field"), now)
+            assert key is not None
             for _ in range(2):
                 await publish(settings, topics.dead, key, kept or b"", headers)
             keys.append(key.decode())
