@@ -33,7 +33,7 @@ from workers.roles.worker import Worker
 
 _SECRET_FILE: Final = "dev.secret"
 _GRACE: Final = timedelta(seconds=3)
-_LOUD: Final = ("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn")
+_LOUD: Final = ("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn", "workers.kafka.faust_app")
 _INSTRUCTIONS: Final = (
     "You help people in a chat. Send every answer with the reply tool. Save notes only when you are asked to."
 )

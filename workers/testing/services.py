@@ -50,7 +50,11 @@ class Place:
 
 @asynccontextmanager
 async def place() -> AsyncIterator[Place]:
-    """A fresh database, fresh topics and a group prefix; the database is dropped at the end."""
+    """A fresh database, fresh topics and a group prefix; the database is dropped at the end.
+
+    Raises EmbeddedNotInstalled.
+    """
+    require_embedded()
     services = _services()
     await asyncio.to_thread(_template, services)
     name = f"t{uuid.uuid4().hex[:12]}"
@@ -69,7 +73,6 @@ async def place() -> AsyncIterator[Place]:
 @cache
 def _services() -> Running:
     """Start both in a process of their own, which ends with this one."""
-    require_embedded()
     data = Path(tempfile.mkdtemp(prefix="parley-test-"))
     process = subprocess.Popen(
         [sys.executable, "-m", "workers.embedded", "--data", str(data), "--die-with-parent"],

@@ -59,10 +59,10 @@ class WorkerProcess:
         await self._line()
 
     async def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        await self._process.wait()
+        """SIGKILL, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
 
     async def stop(self) -> int:
         """End its input, wait for the drain, return its exit code; -9 where it had to be killed."""
