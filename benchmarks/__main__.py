@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from benchmarks.control import Arrival
 from benchmarks.parley_side import kafka_settings
 from benchmarks.processes import Child, child
-from benchmarks.profiling import Profile
+from benchmarks.profiling import Profile, profiler
 from benchmarks.publishing import Publisher, backlog_of
 from benchmarks.report import faults, latency_ms, speed
 from benchmarks.services import BARE_TOPIC, Services, services
@@ -143,6 +143,8 @@ def main() -> None:
     options.add_argument("--only", choices=("parley", "bare"))
     options.add_argument("--all", action="store_true", help="a second line, over 200 conversations")
     chosen = options.parse_args()
+    if chosen.profile is not None:
+        profiler()
     signal.signal(signal.SIGTERM, _leave)
     for conversations in (chosen.conversations, 200) if chosen.all else (chosen.conversations,):
         print(json.dumps(run(chosen, conversations)), flush=True)

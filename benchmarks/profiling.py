@@ -19,17 +19,22 @@ class NoProfiler(RuntimeError):
     """py-spy is not installed: `pip install py-spy`."""
 
 
+def profiler() -> str:
+    """The command. Raises NoProfiler."""
+    found = shutil.which("py-spy")
+    if found is None:
+        raise NoProfiler("pip install py-spy")
+    return found
+
+
 class Profile:
     """Samples process `pid` for at most 10 s in the background; stacks go to `path`, one line each with a count."""
 
     def __init__(self, pid: int, path: Path) -> None:
-        found = shutil.which("py-spy")
-        if found is None:
-            raise NoProfiler("pip install py-spy")
         self._path = path
         self._process = subprocess.Popen(
             [
-                *(found, "record", "--pid", str(pid), "--output", str(path), "--format", "raw"),
+                *(profiler(), "record", "--pid", str(pid), "--output", str(path), "--format", "raw"),
                 *("--rate", str(RATE), "--duration", str(SECONDS), "--gil", "--function"),
             ],
             stdout=subprocess.DEVNULL,
