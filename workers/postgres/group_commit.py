@@ -21,6 +21,8 @@ from workers.postgres.failures import is_data_error, is_retryable
 T = TypeVar("T")
 R = TypeVar("R")
 
+GATHERING_TURNS = 4
+
 log = structlog.get_logger(__name__)
 
 
@@ -115,14 +117,15 @@ class GroupCommit(Generic[T, R]):
 
     async def _flush(self) -> None:
         try:
-            # One turn of the loop lets every task that is about to submit do so: bigger batches at no wait.
-            await asyncio.sleep(0)
             await self._empty_queue()
         finally:
             self._flushing -= 1
 
     async def _empty_queue(self) -> None:
         while self._waiting:
+            # A few turns of the loop let every task that is about to submit do so: bigger batches, and no timer.
+            for _ in range(GATHERING_TURNS):
+                await asyncio.sleep(0)
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
             batch = [(item, future) for item, future in batch if not future.done()]
             if not batch:
