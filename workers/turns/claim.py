@@ -8,7 +8,7 @@ A single statement that locks and reads would run finished runs again: `skip loc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -35,7 +35,7 @@ from workers.turns.policy import (
     agents_with_room,
     pick,
 )
-from workers.turns.store import Head, Ownership
+from workers.turns.store import Head, Ownership, Release
 
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
@@ -109,11 +109,13 @@ class Claims:
 
     async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         """Claim all lanes at once; a data error splits them until the offending one alone is refused."""
+        known = len(suspects)
         try:
             return await self._claim(session_id, lanes, suspects)
         except Exception as error:
             if not is_data_error(error):
                 raise
+            del suspects[known:]
             if len(lanes) == 1:
                 await self._refuse(lanes, type(error).__name__)
                 return Claim((), again=True)
@@ -127,8 +129,36 @@ class Claims:
         async with self._database.transaction() as tx:
             heads = await store.read_heads(tx, await store.lock_lanes(tx, lanes), self._recall_wait)
             await self._end(
-                tx, [(head, Ended(RunStatus.FAILED, f"refused at claim: {error}")) for head in heads]
+                tx,
+                [
+                    (head, Ended(RunStatus.FAILED, f"refused at claim: {error}"))
+                    for head in heads
+                    if head.owned_by is None
+                ],
             )
+
+    async def give_back(self, session_id: UUID, known: Collection[Ownership]) -> int:
+        """Release what this session owns beside the turns `known` here; returns how many turns that were.
+
+        A claim whose commit was not heard of leaves such turns: nobody runs them, and their session lives.
+        """
+        async with self._database.transaction() as tx:
+            rows = await store.read_session_turns(tx, session_id)
+            held = [
+                Ownership(row["lane_id"], row["run_id"], row["epoch"]) for row in rows if not row["finished"]
+            ]
+            strays = [own for own in held if own not in known]
+            if strays:
+                await store.release_turns(
+                    tx,
+                    [
+                        Release(own, RunStatus.INTERRUPTED.value, timedelta(0), reason="released")
+                        for own in strays
+                    ],
+                )
+        for own in strays:
+            log.warning("turn.given_back", run_id=str(own.run_id), epoch=own.epoch)
+        return len(strays)
 
     async def _offer(
         self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int

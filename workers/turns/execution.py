@@ -6,13 +6,14 @@ Nothing here runs inside a transaction, and nothing but the step journal is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from schemas import jsonio
@@ -28,10 +29,11 @@ from workers.memory.binding import identity_of
 from workers.memory.limits import Conversations
 from workers.memory.notes import Notebook, Notes, NoteScope
 from workers.postgres.database import Database
+from workers.postgres.failures import is_retryable
 from workers.turns import store
 from workers.turns.claim import Claimed
-from workers.turns.journal import StepJournal, TurnSteps
-from workers.turns.policy import Backoff, Ended, Ending, LetGo, Lost, after_retryable
+from workers.turns.journal import StepJournal
+from workers.turns.policy import Backoff, Ended, Ending, LetGo, Lost, TryAgain, after_retryable
 
 AUTHORIZE_TIMEOUT: Final = timedelta(seconds=5)
 FAILURE_STEP: Final = 2**31 - 1
@@ -78,31 +80,45 @@ class Execution:
         self._backoff = backoff or Backoff()
         self._authorize_seconds = authorize_timeout.total_seconds()
         self._stopping: dict[UUID, StopReason] = {}
+        self._apologizing: set[UUID] = set()
 
     def stop(self, run_id: UUID, task: asyncio.Task[TurnEnd], reason: StopReason) -> None:
         """Cancel the agent of a turn; what its `run` returns then follows from the first `reason` given."""
+        if task.done() or (run_id in self._apologizing and reason in ("cancelled", "timeout")):
+            return
         self._stopping.setdefault(run_id, reason)
         task.cancel()
 
     async def run(self, claimed: Claimed) -> TurnEnd:
         """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
-        meter = Meter()
+        meter, run_id = Meter(), claimed.own.run_id
         agent = self._agents[claimed.head.agent]
         try:
-            ending = await self._run(agent, claimed, meter)
+            ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter))
+            if isinstance(ending, Ended) and ending.status is RunStatus.FAILED and agent.on_failure:
+                self._stopping.pop(run_id, None)
+                self._apologizing.add(run_id)
+                apology = self._apologize(agent, claimed, ending, agent.on_failure)
+                if await self._unless_stopped(run_id, apology) == Lost():
+                    ending = Lost()
+        finally:
+            self._stopping.pop(run_id, None)
+            self._apologizing.discard(run_id)
+        return TurnEnd(ending, meter)
+
+    async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
+        """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
+        try:
+            return await work
         except asyncio.CancelledError:
-            reason = self._stopping.get(claimed.own.run_id)
             task = asyncio.current_task()
-            if reason is None or task is None:
+            assert task is not None
+            reason = self._stopping.get(run_id)
+            if reason is None and task.cancelling():
                 raise
             while task.uncancel():
                 pass
-            ending = _stopped(reason)
-        finally:
-            self._stopping.pop(claimed.own.run_id, None)
-        if isinstance(ending, Ended) and ending.status is RunStatus.FAILED and agent.on_failure:
-            ending = await self._apologize(agent, claimed, ending, agent.on_failure)
-        return TurnEnd(ending, meter)
+            return Ended(RunStatus.FAILED, "CancelledError") if reason is None else _stopped(reason)
 
     async def _run(self, agent: Agent, claimed: Claimed, meter: Meter) -> Ending:
         head = claimed.head
@@ -119,7 +135,14 @@ class Execution:
             log.info("turn.recall_denied", run_id=str(head.run_id), agent=agent.name)
             return Ended(RunStatus.FAILED, "recall_denied", withhold_input=True)
         try:
-            await run_agent(agent, await self._turn(agent, claimed, answer, meter))
+            turn = await self._turn(agent, claimed, answer, meter)
+        except Exception as error:
+            if not is_retryable(error):
+                return self._failed(agent, claimed, error)
+            log.warning("turn.journal_unread", run_id=str(head.run_id), error=type(error).__name__)
+            return TryAgain(self._backoff.first, "database_unavailable", charged=False)
+        try:
+            await run_agent(agent, turn)
         except LostOwnership:
             return Lost()
         except Exception as error:
@@ -128,6 +151,8 @@ class Execution:
 
     def _failed(self, agent: Agent, claimed: Claimed, error: Exception) -> Ending:
         verdict = classify(error)
+        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError) and is_retryable(error):
+            verdict = Retryable("database_unavailable")
         run_id = str(claimed.own.run_id)
         match verdict:
             case Retryable(reason, retry_after):
@@ -176,7 +201,6 @@ class Execution:
 
     async def _apologize(self, agent: Agent, claimed: Claimed, ending: Ended, text: str) -> Ending:
         """Journal the agent's one message about a failure; it is sent and never recalled."""
-        event = claimed.event
         record = StepRecord(
             step=FAILURE_STEP,
             call=0,
@@ -187,13 +211,16 @@ class Execution:
             state="finished",
             result=b"null",
         )
-        chunks = tuple(self._split(event.channel, text))
-        emit = Emit(event.channel, event.account, event.address, chunks, recalled=False)
-        steps: TurnSteps = self._journal.of(claimed, {})
+        event, steps = claimed.event, self._journal.of(claimed, {})
         try:
-            await steps.write(record, emit)
+            chunks = tuple(self._split(event.channel, text))
+            await steps.write(
+                record, Emit(event.channel, event.account, event.address, chunks, recalled=False)
+            )
         except LostOwnership:
             return Lost()
+        except Exception as error:
+            log.error("turn.failure_not_told", run_id=str(claimed.own.run_id), error=type(error).__name__)
         return ending
 
 

@@ -7,8 +7,9 @@ and its own conversation.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -71,6 +72,8 @@ class TurnLoop:
         self._running: dict[UUID, _Running] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._next_cancel_check = 0.0
+        self._claiming = asyncio.Lock()
+        self._unsure = False
         self.draining = False
 
     @property
@@ -97,13 +100,34 @@ class TurnLoop:
 
     async def run_once(self) -> bool:
         """Claim once and start what was claimed; True when another round may find more at once. Raises SessionGone."""
-        active = [each.claimed for each in self._running.values() if not each.task.done()]
-        if len(self._running) - len(active) >= MAX_SETTLING:
-            return False
-        claim = await self._claims.claim(self._session.id, active)
-        for claimed in claim.turns:
-            self._start(claimed)
+        async with self._claiming:
+            if self.draining:
+                return False
+            await self._give_back_strays()
+            active = [each.claimed for each in self._running.values() if not each.task.done()]
+            if len(self._running) - len(active) >= MAX_SETTLING:
+                return False
+            with self._unsure_unless_done():
+                claim = await self._claims.claim(self._session.id, active)
+            for claimed in claim.turns:
+                self._start(claimed)
         return claim.again
+
+    async def _give_back_strays(self) -> None:
+        """After a claim or a settlement that did not come back: let go of turns that the database counts as ours."""
+        if self._unsure:
+            self._unsure = False
+            known = {running.claimed.own for running in self._running.values()}
+            with self._unsure_unless_done():
+                await self._claims.give_back(self._session.id, known)
+
+    @contextlib.contextmanager
+    def _unsure_unless_done(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._unsure = True
+            raise
 
     async def idle(self) -> None:
         """Wait until every turn of this worker has been settled."""
@@ -132,6 +156,10 @@ class TurnLoop:
         """Claim no more, let turns finish for `grace`, then release the rest; returns how many did not let go."""
         self.draining = True
         self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            # A claim under way still brings turns.
+            async with asyncio.timeout(grace.total_seconds()), self._claiming:
+                pass
         if self._settling:
             await asyncio.wait(set(self._settling), timeout=grace.total_seconds())
         self.stop_all("released")
@@ -143,10 +171,9 @@ class TurnLoop:
         agent = self._agents[claimed.head.agent]
         task = asyncio.create_task(self._execution.run(claimed), name=f"turn:{claimed.own.run_id}")
         task.add_done_callback(lambda _: self._wake.set())
-        self._running[claimed.own.run_id] = _Running(
-            claimed, task, time.monotonic() + agent.timeout.total_seconds()
-        )
-        settling = asyncio.create_task(self._see_through(claimed, task), name=f"settle:{claimed.own.run_id}")
+        running = _Running(claimed, task, time.monotonic() + agent.timeout.total_seconds())
+        self._running[claimed.own.run_id] = running
+        settling = asyncio.create_task(self._see_through(running), name=f"settle:{claimed.own.run_id}")
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
         self._metrics.turns_running.set(len(self._running))
@@ -154,21 +181,22 @@ class TurnLoop:
     def _stop(self, running: _Running, reason: StopReason) -> None:
         self._execution.stop(running.claimed.own.run_id, running.task, reason)
 
-    async def _see_through(self, claimed: Claimed, task: asyncio.Task[TurnEnd]) -> None:
-        started = time.monotonic()
-        outcome = "released"
+    async def _see_through(self, running: _Running) -> None:
+        claimed, started, outcome = running.claimed, time.monotonic(), "not_settled"
         try:
-            outcome = await self._settle(claimed, await task)
+            outcome = await self._settle(claimed, await running.task)
         except asyncio.CancelledError:
-            task.cancel()
+            running.task.cancel()
             raise
         except LostOwnership:
             outcome = "lost"
         except Exception as error:
             log.error("turn.not_settled", run_id=str(claimed.own.run_id), error=type(error).__name__)
-            outcome = "not_settled"
         finally:
-            del self._running[claimed.own.run_id]
+            self._unsure = self._unsure or outcome == "not_settled"
+            # The same run may have been claimed again before the answer to its settlement came back.
+            if self._running.get(claimed.own.run_id) is running:
+                del self._running[claimed.own.run_id]
             self._count(claimed, outcome, time.monotonic() - started)
             self._wake.set()
 

@@ -11,11 +11,14 @@ Every sweep repeats: what a late commit adds after one round is found by the nex
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from schemas.run import RunStatus
@@ -30,8 +33,6 @@ from workers.turns.store import Ownership, Release
 
 MARK_DEAD_SESSIONS = load(__package__, "mark_dead_sessions")
 FIND_ABANDONED_SESSIONS = load(__package__, "find_abandoned_sessions")
-LOCK_SESSION_LANES = load(__package__, "lock_session_lanes")
-READ_SESSION_TURNS = load(__package__, "read_session_turns")
 FIND_UNQUEUED_LANES = load(__package__, "find_unqueued_lanes")
 FIND_TERMINAL_OWNERS = load(__package__, "find_terminal_owners")
 FREE_TERMINAL_OWNERS = load(__package__, "free_terminal_owners")
@@ -39,6 +40,12 @@ FREE_TERMINAL_OWNERS = load(__package__, "free_terminal_owners")
 SESSIONS_A_SWEEP = 20
 OPEN_RUNS_A_SWEEP = 2000
 DEFAULT_MAX_ATTEMPTS = 3
+UNREACHABLE = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -76,10 +83,21 @@ class Recovery:
         self._recall_wait = recall_wait
         self._recovered = recovered
         self._looked_at = 0
+        self._unreachable_at = -math.inf
 
     async def run_once(self) -> Recovered:
         """One sweep of everything; raises database errors."""
-        dead = await self._mark_dead_sessions()
+        try:
+            return await self._sweep()
+        except UNREACHABLE:
+            self._unreachable_at = time.monotonic()
+            raise
+
+    async def _sweep(self) -> Recovered:
+        dead = 0
+        # In an outage leases run out that nobody can renew: as after a start of the server, their owners come first.
+        if time.monotonic() - self._unreachable_at > self._lease_for.total_seconds():
+            dead = await self._mark_dead_sessions()
         released = exhausted = 0
         for row in await self._database.fetch(FIND_ABANDONED_SESSIONS, SESSIONS_A_SWEEP):
             counts = await self._release_session(row["id"], crashed=row["crashed"])
@@ -100,8 +118,7 @@ class Recovery:
 
     async def _release_session(self, session_id: UUID, *, crashed: bool) -> tuple[int, int]:
         async with self._database.transaction() as tx:
-            lanes = [row["id"] for row in await tx.fetch(LOCK_SESSION_LANES, session_id)]
-            rows = await tx.fetch(READ_SESSION_TURNS, session_id, lanes)
+            rows = await store.read_session_turns(tx, session_id)
             turns = [row for row in rows if not row["finished"] and row["status"] != RunStatus.WAITING]
             verdicts = judge_crash([self._in_flight(row) for row in turns]) if crashed else []
             exhausted = {verdict.run_id for verdict in verdicts if verdict.exhausted}

@@ -1,7 +1,8 @@
 """Settlement: one transaction ends a turn, and the next head becomes ready in a later statement of it.
 
 Own success is not lost ownership: when a commit's outcome is unknown the batch is settled again, and a run that
-already ended under this epoch counts as settled. The agent is never run again for the database's sake.
+already stands under this epoch as it was to be left counts as settled. The agent is never run again for the
+database's sake.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Settlements:
         return [
             None
             if (s.turn.own.lane_id, s.turn.own.epoch) in owned
-            or outcomes.get(s.turn.own.run_id) == (s.turn.own.epoch, True)
+            or outcomes.get(s.turn.own.run_id) == (s.turn.own.epoch, *_left_by(s))
             else LostOwnership(s.turn.own.run_id, s.turn.own.epoch)
             for s in settlements
         ]
@@ -108,6 +109,14 @@ class Settlements:
 
 def _is_cancelled(settlement: Settlement) -> bool:
     return isinstance(settlement.ending, Ended) and settlement.ending.status is RunStatus.CANCELLED
+
+
+def _left_by(settlement: Settlement) -> tuple[str, str | None]:
+    """Status and reason that this settlement leaves its run with."""
+    if isinstance(settlement.ending, Ended):
+        return settlement.ending.status.value, settlement.ending.reason
+    release = _release_of(settlement)
+    return release.status, release.reason
 
 
 def _release_of(settlement: Settlement) -> Release:

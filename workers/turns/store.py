@@ -27,6 +27,8 @@ REQUEUE_LANES = load(__package__, "requeue_lanes")
 READ_OUTCOMES = load(__package__, "read_outcomes")
 READ_CANCELLED = load(__package__, "read_cancelled")
 WITHHOLD_INPUTS = load(__package__, "withhold_inputs")
+LOCK_SESSION_LANES = load(__package__, "lock_session_lanes")
+READ_SESSION_TURNS = load(__package__, "read_session_turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +265,16 @@ async def withhold_inputs(tx: Connection, held: Sequence[Ownership]) -> None:
     await tx.execute(WITHHOLD_INPUTS, [own.run_id for own in held], [own.lane_id for own in held])
 
 
-async def read_outcomes(tx: Connection, run_ids: Sequence[UUID]) -> dict[UUID, tuple[int, bool]]:
-    """Each run's epoch and whether it has finished."""
+async def read_session_turns(tx: Connection, session_id: UUID) -> Sequence[Row]:
+    """Lock the lanes of the session's turns, then read those turns with the state of their runs."""
+    lanes = [row["id"] for row in await tx.fetch(LOCK_SESSION_LANES, session_id)]
+    return await tx.fetch(READ_SESSION_TURNS, session_id, lanes)
+
+
+async def read_outcomes(tx: Connection, run_ids: Sequence[UUID]) -> dict[UUID, tuple[int, str, str | None]]:
+    """Each run's last epoch, status and reason."""
     rows = await tx.fetch(READ_OUTCOMES, run_ids)
-    return {row["id"]: (row["epoch"], row["finished"]) for row in rows}
+    return {row["id"]: (row["epoch"], row["status"], row["reason"]) for row in rows}
 
 
 async def read_cancelled(tx: Connection, run_ids: Sequence[UUID]) -> list[UUID]:

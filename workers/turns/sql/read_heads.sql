@@ -1,6 +1,7 @@
 -- Second statement of the claim: what the lanes $1 (bigint[], locked by the first) would run, read only now, so that a
 -- run that another worker finished a moment ago is not seen as a head. $2 (interval) is how long a head waits for the
--- replies before it to become final. A lane without an open run gives no row.
+-- replies before it to become final. A lane without an open run gives no row. A lane is owned by the session of its turn, or by
+-- another run than its head (a finished one that was not cleared away).
 select l.id as lane_id, l.generation as lane_generation, l.epoch,
        r.id as run_id, r.generation, r.agent, r.memory_key, r.channel, r.account, r.event_id, r.status,
        r.retries, r.crashes, r.attempts, r.traceparent, r.event,
@@ -8,7 +9,8 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
        greatest(r.due_at, gate.opens_at) as due_at,
        greatest(r.due_at, gate.opens_at) <= parley_now() as due,
        r.admitted_at,
-       t.run_id is not null as resumed, t.session_id as owned_by, t.snapshot
+       t.run_id is not null as resumed, coalesce(t.session_id, case when t.run_id <> r.id then t.run_id end) as owned_by,
+       t.snapshot
   from lanes l
  cross join lateral (
        select id, generation, agent, memory_key, channel, account, event_id, status, retries, crashes, attempts,
