@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.support.kafka.fixtures",
     "tests.support.postgres_fixture",
     "tests.support.big_tables",
+    "tests.support.crashing",
 ]

@@ -1,4 +1,4 @@
-"""The app's policy is asked before admission and outside any transaction; what it leaves open waits, and nothing else."""
+"""The app's policy is asked before admission and outside any transaction; what it leaves open waits alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -229,4 +229,5 @@ async def test_what_the_policy_answered_for_one_agent_stays_while_it_is_asked_ag
 
 @pytest.mark.rule("EN-12")
 async def test_the_default_time_out_is_five_seconds_and_the_patience_thirty() -> None:
-    assert (AUTHORIZE_TIMEOUT, POLICY_PATIENCE) == (timedelta(seconds=5), PATIENCE)
+    assert timedelta(seconds=5) == AUTHORIZE_TIMEOUT
+    assert POLICY_PATIENCE == PATIENCE
