@@ -18,7 +18,13 @@ class Check:
 
 def judge(evidence: Evidence) -> list[Check]:
     """Every promise of the demo."""
-    return [_admitted_once(evidence), *_recovered(evidence), *_delivered_once(evidence), *_recalled(evidence)]
+    return [
+        _admitted_once(evidence),
+        *_recovered(evidence),
+        *_delivered_once(evidence),
+        *_recalled(evidence),
+        _left(evidence),
+    ]
 
 
 def _admitted_once(evidence: Evidence) -> Check:
@@ -85,6 +91,14 @@ def _recalled(evidence: Evidence) -> list[Check]:
             answers[-1] if answers else "no answers",
         ),
     ]
+
+
+def _left(evidence: Evidence) -> Check:
+    return Check(
+        "the worker drains and leaves when it is told to",
+        evidence.exit_code == 0,
+        f"exit code {evidence.exit_code}",
+    )
 
 
 def _is_answer(step: Step) -> bool:
