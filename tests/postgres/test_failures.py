@@ -71,3 +71,9 @@ async def test_a_server_that_is_away_is_the_moments_fault() -> None:
         await asyncpg.connect("postgresql://nobody@127.0.0.1:1/none", timeout=2)
 
     assert is_retryable(raised.value)
+
+
+async def test_a_connection_whose_end_was_announced_is_the_moments_fault() -> None:
+    """asyncpg raises it when a query meets a connection between the server's farewell and its close."""
+    assert is_retryable(asyncpg.InternalClientError("cannot switch to state 11"))
+    assert is_retryable(asyncpg.ConnectionDoesNotExistError("connection was closed"))

@@ -81,6 +81,8 @@ class Database:
                 "statement_timeout": _milliseconds(statement_timeout),
                 "timezone": "UTC",
                 "jit": "off",
+                # A plan made while a table was small would go on scanning it as it grows; every statement has an index.
+                "enable_seqscan": "off",
             },
         )
         return cls(pool, acquire_timeout)

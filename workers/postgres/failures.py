@@ -27,4 +27,5 @@ def is_retryable(error: BaseException) -> bool:
         return False
     if isinstance(error, asyncpg.PostgresError):
         return not (error.sqlstate or "").startswith(_FINAL_CLASSES)
-    return isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError)
+    # InternalClientError is how asyncpg refuses a connection whose end the server has announced and not yet closed.
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError)

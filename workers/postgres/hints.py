@@ -46,10 +46,11 @@ class Hints:
         self._outgoing: set[str] = set()
         self._something_to_send = asyncio.Event()
 
-    def waiter(self, name: str) -> Wake:
-        """A new wake-up that every hint of this `name` sets."""
+    def waiter(self, *names: str) -> Wake:
+        """A new wake-up that every hint of these names sets."""
         wake = Wake()
-        self._wakes.setdefault(name, []).append(wake)
+        for name in names:
+            self._wakes.setdefault(name, []).append(wake)
         return wake
 
     def hint(self, name: str) -> None:
@@ -67,7 +68,8 @@ class Hints:
         while self._url is not None:
             try:
                 await self._exchange(self._url)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except Exception as error:
+                # Whatever it is, nobody needs a hint: a worker is not to end over one.
                 log.warning("hints.disconnected", error=type(error).__name__)
             await asyncio.sleep(reconnect_after.total_seconds())
 
@@ -96,7 +98,7 @@ class Hints:
                 names, self._outgoing = self._outgoing, set()
                 if names and not lost.is_set():
                     await connection.execute(
-                        "select pg_notify($1, $2)", self.CHANNEL, ",".join(sorted(names))
+                        "select pg_notify($1, $2)", self.CHANNEL, ",".join(sorted(names)), timeout=5
                     )
                 # At most one NOTIFY in five milliseconds: a NOTIFY takes a lock that all commits share.
                 await asyncio.sleep(0.005)
