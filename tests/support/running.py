@@ -146,10 +146,14 @@ class Site:
     def texts(self) -> list[str]:
         return [message.text for message in self.received()]
 
+    async def answered(self, at_least: int, within: timedelta = PATIENCE) -> list[str]:
+        """Wait until the lab's peer holds so many messages; their texts."""
+        await eventually(f"{at_least} messages", lambda: len(self.received()) >= at_least, within)
+        return self.texts()
+
     def notes(self) -> list[str]:
         """What the agents of all processes noted, in order."""
-        notes = Path(self.life.folder) / "notes"
-        return notes.read_text("utf-8").splitlines() if notes.exists() else []
+        return self.life.noted()
 
     async def rows(self, statement: str, *arguments: object) -> list[dict[str, Any]]:
         return [dict(row.items()) for row in await self.database.fetch(statement, *arguments)]  # type: ignore[attr-defined]  # the driver's rows are mappings

@@ -74,6 +74,11 @@ class Life:
         with (Path(self.folder) / "notes").open("ab") as notes:
             notes.write(word.encode() + b"\n")
 
+    def noted(self) -> list[str]:
+        """What all lives of the folder noted, in order."""
+        notes = Path(self.folder) / "notes"
+        return notes.read_text("utf-8").splitlines() if notes.exists() else []
+
     def kafka(self) -> KafkaSettings:
         events, deliveries, dead = self.topics
         return replace(

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from datetime import timedelta
 
+from pydantic_ai import Agent as ModelAgent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from schemas.errors import Transient
 from tests.support.events import KEYS
 from tests.support.worker_process import FatefulChannel, Life, ledger_of
 from workers.agents.agent import Agent, Subscription
+from workers.agents.tools import reply_tools
 from workers.agents.turn import Turn
 from workers.app import App
 from workers.channels.port import Capability
@@ -57,5 +65,76 @@ def slow(life: Life) -> App:
         if word == "slow":
             await turn.step("wait", asyncio.sleep, float(seconds))
         await turn.reply(turn.event.text)
+
+    return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
+
+
+def cashier(life: Life) -> App:
+    """A pydantic-ai agent: `fetch`, then `charge` and the repeatable `peek` side by side, then a reply.
+
+    In a life whose options say `dies`, the process is killed when both tools are in flight.
+    """
+    in_flight = 0
+
+    async def both_in_flight() -> None:
+        nonlocal in_flight
+        in_flight += 1
+        if life.options.get("dies"):
+            if in_flight == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            await asyncio.Event().wait()
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = sum(isinstance(message, ModelResponse) for message in messages) + 1
+        life.note(f"asked {asked}")
+        match asked:
+            case 1:
+                return ModelResponse([ToolCallPart("fetch", {})])
+            case 2:
+                return ModelResponse([ToolCallPart("charge", {"cents": 5}), ToolCallPart("peek", {})])
+            case 3:
+                told = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+                words = "; ".join(f"{part.tool_name}={part.content}" for part in told)
+                return ModelResponse([ToolCallPart("reply", {"text": words})])
+        return ModelResponse([TextPart("done")])
+
+    runs = ModelAgent(FunctionModel(answer), deps_type=Turn, toolsets=[reply_tools()])
+
+    @runs.tool_plain
+    async def fetch() -> str:
+        life.note("fetched")
+        return "order 7"
+
+    @runs.tool_plain
+    async def charge(cents: int) -> str:
+        life.note(f"charged {cents}")
+        await both_in_flight()
+        return "charged"
+
+    @runs.tool_plain(metadata={"repeatable": True})
+    async def peek() -> str:
+        life.note("peeked")
+        await both_in_flight()
+        return "seen"
+
+    agent = Agent(
+        "cashier",
+        runs=runs,
+        conversation=True,
+        subscriptions=LISTENS,
+        version=life.options.get("version", "1"),
+        on_change=life.options.get("on_change", "fail"),
+    )
+    return an_app(life, agent)
+
+
+def flaky(life: Life) -> App:
+    """An agent that never succeeds and may be tried again; the process dies at the try that its options name."""
+
+    async def runs(turn: Turn) -> None:
+        life.note("tried")
+        if len(life.noted()) == life.options.get("dies_at_try"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise Transient
 
     return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))

@@ -42,10 +42,13 @@ class StepJournal:
         *,
         patience: timedelta | None = None,
         observe: Callable[[int], None] | None = None,
+        finished: Callable[[str, str], None] = lambda agent, kind: None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
+        """`finished` hears the agent and kind of each step whose end was journalled."""
         self._database = database
         self._published = published
+        self._finished = finished
         self._reached = reached
         self._queue: GroupCommit[JournalWrite, None] = GroupCommit(
             "journal", self._commit, patience=patience, observe=observe
@@ -70,6 +73,9 @@ class StepJournal:
         self._reached("journal.committed")
         if published:
             self._published(published)
+        for write in kept:
+            if write.step.state == "finished":
+                self._finished(write.turn.head.agent, write.step.kind)
         return [
             None
             if (w.turn.own.lane_id, w.turn.own.epoch) in owned
