@@ -219,5 +219,4 @@ class TestApp:
             f"{run.agent}: {run.status}" + (f" ({run.reason})" if run.reason else "")
             for run in await self.runs()
         ]
-        worker = "the worker is down" if self._worker.dead.is_set() else "the worker runs"
-        return f"{worker}, {waiting} events not handled, runs: {'; '.join(runs) or 'none'}"
+        return f"{self._worker.condition}, {waiting} events not handled, runs: {'; '.join(runs) or 'none'}"

@@ -33,6 +33,13 @@ class MortalWorker(Worker):
         """The session that the worker holds, or held when it died."""
         return self._session.id if self._session is not None else None
 
+    @property
+    def condition(self) -> str:
+        """In words: whether it runs, is dead, or stopped by itself."""
+        if self.dead.is_set():
+            return "the worker is down"
+        return f"the worker stopped: {self._failed.__cause__!r}" if self._failed else "the worker runs"
+
     def crash_after(self, steps: int) -> None:
         """Die right after the commit of the step `steps`, counted from now."""
         self._commits_left = steps
@@ -58,6 +65,10 @@ class MortalWorker(Worker):
         self._doomed = list(self._tasks.values())
         if self._turns is not None:
             self._doomed += self._turns.loop._settling
+            for commits in (self._turns._journal._queue, self._turns._settlements._queue):
+                self._doomed += commits._tasks
+        if self._delivery is not None:
+            self._doomed += self._delivery._receipts._queue._tasks
         for task in self._doomed:
             task.cancel("killed")
         self.dead.set()
