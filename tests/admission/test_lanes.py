@@ -8,10 +8,12 @@ import pytest
 from schemas.identity import Principal
 from tests.admission.conftest import Desk
 from tests.support.events import an_agent, an_event
+from workers.admission import store
 from workers.admission.policy import Admitted
 
 BOUND = an_agent("helper", conversation=True)
 UNBOUND = an_agent("echo")
+BY_CHAT = an_agent("by-chat", concurrency_key=lambda event: event.chat)
 BY_SENDER = an_agent("billing", concurrency_key=lambda event: event.principal.id)
 
 
@@ -138,3 +140,21 @@ async def test_a_conversation_is_what_the_identity_says_and_its_thread_is_part_o
         ("helper", "lab", "a", "c/t", "channel"),
         ("helper", "lab", "b", "c", "direct"),
     ]
+
+
+@pytest.mark.rule("EN-45")
+async def test_a_lane_that_is_pruned_between_finding_and_locking_it_is_made_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, other = an_event(chat="a"), an_event(chat="b"), an_event(chat="c")
+    await desk.admit(BY_CHAT, first, second)
+    await desk.database.execute("delete from ready")
+    await desk.database.execute("delete from runs")
+    with monkeypatch.context() as patch:
+        # The first statement that finds lanes is told of one that is gone by the time of the lock.
+        patch.setattr(store, "FIND_LANES", "select unnest($1::bytea[]) as key")
+
+        outcomes = await desk.admit(BY_CHAT, an_event(chat="a"), an_event(chat="b"), other)
+
+    assert [type(outcome) for outcome in outcomes] == [Admitted] * 3
+    assert await desk.kinds_of_lanes() == {"key": 3}

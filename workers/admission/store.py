@@ -27,12 +27,16 @@ class Lane:
 
 
 async def lock_lanes(tx: Connection, candidates: Sequence[Candidate]) -> Mapping[bytes, Lane]:
-    """Make the lanes that are missing, then lock all of them in id order."""
+    """Make the lanes that are missing, then lock all of them in id order; one pruned in between is made again."""
     by_key = {candidate.lane_key: candidate for candidate in candidates}
-    found = {row["key"] for row in await tx.fetch(FIND_LANES, list(by_key))}
-    if missing := sorted(key for key in by_key if key not in found):
-        await _insert_lanes(tx, [by_key[key] for key in missing])
-    rows = await tx.fetch(LOCK_LANES, list(by_key))
+    known = await tx.fetch(FIND_LANES, list(by_key))
+    while True:
+        if missing := sorted(by_key.keys() - {row["key"] for row in known}):
+            await _insert_lanes(tx, [by_key[key] for key in missing])
+        rows = await tx.fetch(LOCK_LANES, list(by_key))
+        if len(rows) == len(by_key):
+            break
+        known = rows
     return {row["key"]: Lane(row["id"], row["generation"]) for row in rows}
 
 

@@ -1,2 +1,2 @@
--- Which of the lanes with keys $1 (bytea[]) exist. Takes no lock: a lane is never removed while it is in use.
+-- Which of the lanes with keys $1 (bytea[]) exist. Takes no lock: one that is pruned right after is missed by the lock.
 select key from lanes where key = any($1::bytea[])
