@@ -12,14 +12,16 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from schemas.errors import Transient
-from tests.support.events import KEYS
+from tests.support.events import KEYS, a_key
 from tests.support.worker_process import FatefulChannel, Life, ledger_of
 from workers.agents.agent import Agent, Subscription
 from workers.agents.tools import reply_tools
 from workers.agents.turn import Turn
 from workers.app import App
-from workers.channels.port import Capability
-from workers.memory.access import Access, Allow
+from workers.channels.keys import StaticKeys
+from workers.channels.port import Capability, Outcome, Outgoing
+from workers.channels.webhook import WebhookChannel
+from workers.memory.access import Access, Allow, Deny
 from workers.memory.limits import Conversations
 
 LISTENS = [Subscription("lab")]
@@ -138,3 +140,38 @@ def flaky(life: Life) -> App:
         raise Transient
 
     return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
+
+
+def leaky(life: Life) -> App:
+    """Whatever can fail fails once, each time with a secret in its message."""
+    secret, url = life.options["secret"], life.options["url"]
+    failed: set[str] = set()
+
+    def fail_once(where: str) -> None:
+        if where not in failed:
+            failed.add(where)
+            raise ConnectionError(f"{where}: token={secret} in {url}, bearer {secret}, for {secret}")
+
+    class LeakyChannel(FatefulChannel):
+        async def send(self, outgoing: Outgoing, timeout: timedelta) -> Outcome:
+            fail_once("channel")
+            return await super().send(outgoing, timeout)
+
+    async def authorize(access: Access) -> Allow | Deny:
+        fail_once(f"authorize {access.purpose}")
+        return Deny(secret) if access.event.text.endswith("denied") else Allow(secret)
+
+    async def runs(turn: Turn) -> None:
+        await turn.step("look", lambda: fail_once("step"))
+        await turn.set_note(secret, secret)
+        await turn.reply(turn.event.text)
+        await turn.emit("hook", "a", secret)
+        if turn.event.text.endswith("permanent"):
+            raise ValueError(f"{secret} {turn.event.text}")
+
+    lab = LeakyChannel(keys=KEYS, ledger=ledger_of(life))
+    hook = WebhookChannel("hook", url, StaticKeys((a_key(secret),)))
+    agent = Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS, on_failure=secret)
+    return App(
+        "tested", agents=[agent], channels=[lab, hook], conversations=Conversations(authorize=authorize)
+    )

@@ -245,7 +245,7 @@ class Reconciler:
         except TimeoutError:
             return Unsure("timeout")
         except Exception as error:
-            log.exception("delivery.channel_raised", channel=channel.name, error=type(error).__name__)
+            log.error("delivery.channel_raised", channel=channel.name, error=type(error).__name__)
             return Unsure(type(error).__name__)
 
     def _doubt(self, leased: Leased) -> Doubt:
