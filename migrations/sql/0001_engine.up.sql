@@ -2,7 +2,8 @@
 -- conversation memory. Ids that leave the database are UUIDv7 made by the worker; the rest are identities.
 --
 -- Every index and foreign key is paid for at each turn. Rows whose writer holds the lane they point at (ready, turns) carry no
--- foreign key to it; records that outlive a turn (runs, steps, deliveries, items, notes) do.
+-- foreign key to it; records that outlive a turn (runs, steps, deliveries, items, notes) do. Ids grow with time, so retention
+-- walks primary keys.
 
 -- The one clock that SQL reads. Tests replace it with a shifted one; the planner inlines it.
 create function parley_now() returns timestamptz language sql stable parallel safe as 'select now()';
@@ -68,7 +69,6 @@ create table runs (
     event               bytea       not null
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create unique index runs_open on runs (lane_id, position) where finished_at is null;
-create index runs_finished on runs (finished_at) where finished_at is not null;
 
 -- One row for each lane whose head run may be claimed from due_at on; apart from the lane so that lanes stay narrow.
 create table ready (
@@ -221,11 +221,10 @@ create table deliveries (
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create index deliveries_head on deliveries (address_id, position) where finished_at is null;
 create index deliveries_lane on deliveries (lane_id) where finished_at is null;
-create index deliveries_due on deliveries (due_at) where finished_at is null;
+create index deliveries_uncertain on deliveries (due_at) where state = 'uncertain';
 create unique index deliveries_one_sending on deliveries (address_id) where state = 'sending';
-create index deliveries_reply on deliveries (reply_key, chunk);
 create index deliveries_run on deliveries (run_id);
-create index deliveries_finished on deliveries (finished_at) where finished_at is not null;
+create index deliveries_unknown on deliveries (finished_at) where state = 'unknown';
 
 create table delivery_attempts (
     id          bigint generated always as identity,

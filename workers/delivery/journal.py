@@ -12,7 +12,7 @@ from uuid import UUID
 
 from schemas.text import clean
 from workers.delivery.policy import ABANDONED
-from workers.postgres.database import Connection
+from workers.postgres.database import Connection, Row
 from workers.postgres.sql import load
 
 _INSERT_ADDRESSES = load(__package__, "insert_addresses")
@@ -60,9 +60,30 @@ async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[Published
     """Write `rows` as pending, in order; the caller holds their lanes. Returns what stands under each key."""
     if not rows:
         return []
-    places = sorted({(row.channel, row.account, row.address) for row in rows})
-    await tx.execute(_INSERT_ADDRESSES, *map(list, zip(*places, strict=True)))
-    await tx.execute(
+    found = await _insert(tx, rows)
+    if missing := [row for row in rows if row.key not in found]:
+        places = sorted({(row.channel, row.account, row.address) for row in missing})
+        await tx.execute(_INSERT_ADDRESSES, *map(list, zip(*places, strict=True)))
+        await _insert(tx, missing)
+        keys = [row.key for row in missing]
+        found |= {row["key"]: row for row in await tx.fetch(_READ_JOURNALLED, keys)}
+    await _record_replies(tx, [row for row in rows if row.recalled])
+    return [
+        PublishedDelivery(
+            found[row.key]["id"],
+            row.key,
+            found[row.key]["address_id"],
+            row.channel,
+            row.account,
+            row.traceparent,
+        )
+        for row in rows
+    ]
+
+
+async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, Row]:
+    """Journal what is new and has an address already; returns that by key."""
+    inserted = await tx.fetch(
         _INSERT_DELIVERIES,
         [row.id for row in rows],
         [row.key for row in rows],
@@ -78,19 +99,7 @@ async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[Published
         [row.traceparent for row in rows],
         [clean(row.text).encode() for row in rows],
     )
-    await _record_replies(tx, [row for row in rows if row.recalled])
-    found = {row["key"]: row for row in await tx.fetch(_READ_JOURNALLED, [row.key for row in rows])}
-    return [
-        PublishedDelivery(
-            found[row.key]["id"],
-            row.key,
-            found[row.key]["address_id"],
-            row.channel,
-            row.account,
-            row.traceparent,
-        )
-        for row in rows
-    ]
+    return {row["key"]: row for row in inserted}
 
 
 async def _record_replies(tx: Connection, rows: Sequence[NewDelivery]) -> None:

@@ -50,7 +50,11 @@ class TurnsRole:
         sizes = metrics.group_commit_size
         self._metrics = metrics
         self._journal = StepJournal(
-            database, outbox.offer, observe=sizes.labels("journal").observe, reached=reached
+            database,
+            outbox.offer,
+            observe=sizes.labels("journal").observe,
+            finished=lambda agent, kind: metrics.steps.labels(agent, kind).inc(),
+            reached=reached,
         )
         self._settlements = Settlements(
             database,
@@ -79,7 +83,7 @@ class TurnsRole:
                 lambda channel, text: app.channels[channel].split(text),
             ),
             self._settlements,
-            hints.waiter(READY),
+            hints.waiter(READY, CANCEL),
             metrics,
             poll_every=settings.poll_every,
         )

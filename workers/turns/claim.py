@@ -8,6 +8,7 @@ A single statement that locks and reads would run finished runs again: `skip loc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,6 +41,8 @@ from workers.turns.store import Head, Ownership, Release
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
 GROUPS_A_SCAN = 64
+ASK_OTHERS_SECONDS = 0.025
+"""While an account has all the turns it may have, how often to look for other accounts' lanes after finding none."""
 SCANS_A_CLAIM = 32
 _START = ("", "")
 
@@ -88,6 +91,7 @@ class Claims:
         self._recall_wait = recall_wait
         self._reached = reached
         self._after = _START
+        self._ask_others_at = 0.0
 
     async def claim(self, session_id: UUID, active: Sequence[Claimed]) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
@@ -97,7 +101,12 @@ class Claims:
             return Claim((), again=False)
         suspects = [turn.head.crashes for turn in active if turn.head.crashes]
         wanted = self._caps.slots - len(running)
-        offered = await self._offer(agents, accounts_without_room(running, self._caps), wanted)
+        full_accounts = accounts_without_room(running, self._caps)
+        if full_accounts and time.monotonic() < self._ask_others_at:
+            return Claim((), again=False)
+        offered = await self._offer(agents, full_accounts, wanted)
+        if not offered:
+            self._ask_others_at = time.monotonic() + ASK_OTHERS_SECONDS
         picked = pick(offered, running, self._caps)
         if not picked:
             return Claim((), again=False)
@@ -188,9 +197,9 @@ class Claims:
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:
-            if not await store.hold_session(tx, session_id):
+            locked = await store.lock_ready_lanes(tx, lanes, session_id)
+            if not locked and not await store.hold_session(tx, session_id):
                 raise SessionGone(session_id)
-            locked = await store.lock_lanes(tx, lanes)
             heads = await store.read_heads(tx, locked, self._recall_wait) if locked else []
             chosen = await self._choose(tx, locked, heads, suspects)
             turns = await self._take(tx, session_id, chosen) if chosen else []

@@ -21,6 +21,7 @@ from workers.agents.agent import Agent
 from workers.agents.errors import LostOwnership
 from workers.postgres.database import Database
 from workers.postgres.failures import is_data_error, is_retryable
+from workers.postgres.group_commit import GATHERING_TURNS
 from workers.postgres.hints import Wake
 from workers.telemetry.metrics import Metrics
 from workers.turns import store
@@ -30,7 +31,7 @@ from workers.turns.policy import Ended, LetGo, Lost, TryAgain
 from workers.turns.session import WorkerSession
 from workers.turns.settle import Settlement, Settlements
 
-CANCEL_CHECK_SECONDS = 1.0
+CANCEL_CHECK_SECONDS = 0.25
 MAX_SETTLING = 256
 """Turns whose agent has ended and whose settlement is under way; they take no slot, so that claims go on meanwhile."""
 
@@ -97,6 +98,9 @@ class TurnLoop:
                 log.warning("turns.waiting", error=type(error).__name__)
             if not again:
                 await self._wake.wait(self._poll_every)
+                # Turns that end together free their slots for one claim.
+                for _ in range(GATHERING_TURNS):
+                    await asyncio.sleep(0)
 
     async def run_once(self) -> bool:
         """Claim once and start what was claimed; True when another round may find more at once. Raises SessionGone."""
@@ -217,7 +221,8 @@ class TurnLoop:
 
     def _note(self, claimed: Claimed, end: TurnEnd) -> None:
         agent = claimed.head.agent
-        for model, used in end.meter.models.items():
+        # Once a run, at its end: a resumed run meters again what it replays.
+        for model, used in end.meter.models.items() if isinstance(end.ending, Ended) else ():
             self._metrics.tokens.labels(agent, model, "input").inc(used.input_tokens)
             self._metrics.tokens.labels(agent, model, "output").inc(used.output_tokens)
         if end.meter.notes_denied:

@@ -12,6 +12,7 @@ from workers.turns.policy import ReadyLane
 
 HOLD_SESSION = load(__package__, "hold_session")
 FIND_READY = load(__package__, "find_ready")
+LOCK_READY_LANES = load(__package__, "lock_ready_lanes")
 LOCK_LANES = load(__package__, "lock_lanes")
 READ_HEADS = load(__package__, "read_heads")
 TAKE_LANES = load(__package__, "take_lanes")
@@ -90,6 +91,11 @@ async def find_ready(
     if len(lanes) < len(rows):
         return lanes, (rows[-1]["agent"], rows[-1]["account"])
     return lanes, None
+
+
+async def lock_ready_lanes(tx: Connection, lane_ids: Sequence[int], session_id: UUID) -> list[int]:
+    """Hold the session, then lock what nobody else holds; nothing where the session was taken over."""
+    return [row["id"] for row in await tx.fetch(LOCK_READY_LANES, lane_ids, session_id)]
 
 
 async def lock_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[int]:

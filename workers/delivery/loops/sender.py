@@ -36,6 +36,7 @@ from workers.delivery.receipts import Receipt, Receipts
 from workers.delivery.store import Claimed
 from workers.postgres.database import Database
 from workers.postgres.failures import is_retryable
+from workers.postgres.group_commit import GATHERING_TURNS
 from workers.telemetry.metrics import Metrics
 
 _BUSY_SECONDS: Final = 0.01
@@ -143,6 +144,8 @@ class Sender:
             async with asyncio.TaskGroup() as sends:
                 while not self._stopping:
                     self._changed.clear()
+                    for _ in range(GATHERING_TURNS):
+                        await asyncio.sleep(0)
                     batch = self._take(self._free())
                     if batch:
                         await self._start(batch, sends)
@@ -283,5 +286,5 @@ class Sender:
         except TimeoutError:
             return Uncertain("timeout")
         except Exception as error:
-            log.exception("delivery.channel_raised", channel=channel.name, error=type(error).__name__)
+            log.error("delivery.channel_raised", channel=channel.name, error=type(error).__name__)
             return Uncertain(type(error).__name__)

@@ -10,7 +10,7 @@ with head as (
                           where d.address_id = w.address_id and d.finished_at is null
                             and not exists (select
                                               from deliveries stuck
-                                             where stuck.reply_key = d.reply_key
+                                             where stuck.run_id = d.run_id and stuck.reply_key = d.reply_key
                                                and stuck.address_id = d.address_id
                                                and stuck.state = 'uncertain'
                                                and stuck.uncertain_since <= parley_now() - $3::interval)

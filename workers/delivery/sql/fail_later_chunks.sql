@@ -3,10 +3,12 @@
 with open as (
     select d.id
       from deliveries d
-     where d.reply_key = any($1::text[]) and d.state = 'pending'
+     where d.run_id in (select split_part(asked.reply_key, ':', 1)::uuid from unnest($1::text[]) as asked (reply_key))
+       and d.reply_key = any($1::text[]) and d.state = 'pending'
        and exists (select
                      from deliveries earlier
-                    where earlier.reply_key = d.reply_key and earlier.chunk < d.chunk and earlier.state = 'failed')
+                    where earlier.run_id = d.run_id and earlier.reply_key = d.reply_key
+                      and earlier.chunk < d.chunk and earlier.state = 'failed')
      order by d.id
        for no key update
 )

@@ -1,4 +1,5 @@
--- Journals deliveries as pending in the order given, so that positions follow it; a known key changes nothing.
+-- Journals deliveries as pending in the order given, so that positions follow it; a known key changes nothing,
+-- and a delivery whose address is not there yet is left out. Returns what was inserted.
 insert into deliveries (id, key, reply_key, chunk, run_id, lane_id, agent, recalled, address_id, channel, account,
                         traceparent, body, due_at, created_at)
 select w.id, w.key, w.reply_key, w.chunk, w.run_id, w.lane_id, w.agent, w.recalled, a.id, w.channel, w.account,
@@ -11,3 +12,4 @@ select w.id, w.key, w.reply_key, w.chunk, w.run_id, w.lane_id, w.agent, w.recall
     on (a.channel, a.account, a.address) = (w.channel, w.account, w.address)
  order by w.n
     on conflict (key) do nothing
+returning id, key, address_id

@@ -32,7 +32,7 @@ select walk.address_id,
                       where d.address_id = walk.address_id and d.finished_at is null
                         and not exists (select
                                           from deliveries stuck
-                                         where stuck.reply_key = d.reply_key
+                                         where stuck.run_id = d.run_id and stuck.reply_key = d.reply_key
                                            and stuck.address_id = d.address_id
                                            and stuck.state = 'uncertain'
                                            and stuck.uncertain_since <= parley_now() - $5::interval)

@@ -1,7 +1,7 @@
 -- Delivery $1 fails with reason $2, if it is pending, uncertain or unknown; the pending later chunks of its reply fail
 -- with reason $3. Returns the deliveries that moved.
 with chosen as (
-    select id, reply_key, chunk
+    select id, run_id, reply_key, chunk
       from deliveries
      where id = $1 and state in ('pending', 'uncertain', 'unknown')
        for no key update
@@ -9,7 +9,7 @@ with chosen as (
 following as (
     select d.id
       from deliveries d
-      join chosen c on c.reply_key = d.reply_key and d.chunk > c.chunk
+      join chosen c on c.run_id = d.run_id and c.reply_key = d.reply_key and d.chunk > c.chunk
      where d.state = 'pending'
      order by d.id
        for no key update of d

@@ -1,7 +1,7 @@
 -- Delivery $1, if it is failed or unknown, is pending again under its key, and so are the later chunks of its reply
 -- that failed with reason $2. The transcript waits for them. Returns the deliveries that moved, none where $1 may not.
 with chosen as (
-    select id, reply_key, chunk
+    select id, run_id, reply_key, chunk
       from deliveries
      where id = $1 and state in ('failed', 'unknown')
        for no key update
@@ -9,7 +9,7 @@ with chosen as (
 following as (
     select d.id
       from deliveries d
-      join chosen c on c.reply_key = d.reply_key and d.chunk > c.chunk
+      join chosen c on c.run_id = d.run_id and c.reply_key = d.reply_key and d.chunk > c.chunk
      where d.state in ('failed', 'unknown') and d.reason = $2
      order by d.id
        for no key update of d
