@@ -121,7 +121,7 @@ async def test_a_crash_leaves_the_turn_with_its_dead_session() -> None:
         await turn.step("one", lambda: 1)
         await turn.reply("done")
 
-    async with TestApp(app_of(work), patience=timedelta(seconds=8)) as chat:
+    async with TestApp(app_of(work), patience=timedelta(seconds=4)) as chat:
         chat.crash_after_step(1)
         await chat.send("Go")
 

@@ -3,12 +3,15 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from workers.cli.edge import FAILED, explained, run
 from workers.cli.output import print_line
+
+if TYPE_CHECKING:
+    from workers.app import App
 
 _WIDE: Final = 120
 
@@ -80,7 +83,7 @@ def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
 
     async def live() -> None:
         print_line(f"starting Postgres and a broker; data in {data}")
-        async with dev_worker(app, data, port, lambda taken: _say_where(app.name, taken)) as worker:
+        async with dev_worker(app, data, port, lambda taken: _say_where(app, taken)) as worker:
             await run_until_signalled(worker)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -94,9 +97,21 @@ def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
     print_line("stopped")
 
 
-def _say_where(name: str, port: int) -> None:
+def _say_where(app: "App", port: int) -> None:
+    from workers.channels.web import WebChannel
+    from workers.channels.webhook import WebhookChannel
+
+    at = f"http://127.0.0.1:{port}"
+    page = any(isinstance(channel, WebChannel) for channel in app.channels.values())
+    hooks = [name for name, channel in app.channels.items() if isinstance(channel, WebhookChannel)]
     print_line("")
-    print_line(f"  {name} is at http://127.0.0.1:{port}/   (health: /readyz, metrics: /metrics)")
+    if page:
+        print_line(f"  {app.name} is at {at}/")
+    for name in hooks:
+        print_line(f"  {app.name} takes webhooks at {at}/channels/{name}/webhook")
+    if not page and not hooks:
+        print_line(f"  {app.name} has no channel that can be reached over HTTP")
+    print_line(f"  health: {at}/readyz   metrics: {at}/metrics")
     print_line("  stop with ctrl-c")
     print_line("  for development only: the broker keeps its records in memory, and nobody has to log in")
     print_line("")
