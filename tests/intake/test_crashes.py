@@ -1,16 +1,16 @@
 """Real processes, really killed, on a real broker and a real database: an event is one run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from schemas.event import Event
 from tests.intake.conftest import settings_for
-from tests.intake.publishing import publish
+from tests.intake.publishing import all_committed, one_each, publish, runs_in
 from tests.support.crashing import Spawn, an_order
 from tests.support.events import an_event, sealed
 from tests.support.kafka.cluster import KafkaCluster
@@ -21,7 +21,6 @@ from workers.kafka.reader import read_topic
 from workers.postgres.database import Database
 
 SOON = timedelta(seconds=40)
-AGENTS = ("echo", "helper")
 
 
 @pytest.fixture
@@ -29,30 +28,6 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     database = await Database.open(database_url, max_size=2)
     yield database
     await database.close()
-
-
-async def committed(settings: KafkaSettings) -> int:
-    """Records of the events topic below the group's committed offsets."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.servers, group_id=settings.group("intake"), enable_auto_commit=False
-    )
-    await consumer.start()
-    try:
-        places = [TopicPartition(settings.events_topic, n) for n in range(settings.partitions)]
-        return sum([await consumer.committed(place) or 0 for place in places])
-    finally:
-        await consumer.stop()
-
-
-async def runs(database: Database) -> list[tuple[str, str]]:
-    """Agent and event id of every run, sorted."""
-    rows = await database.fetch("select agent, event_id from runs order by agent, event_id")
-    return [(row["agent"], row["event_id"]) for row in rows]
-
-
-def one_each(events: Sequence[Event]) -> list[tuple[str, str]]:
-    """One run an event and agent."""
-    return sorted((agent, event.event_id) for agent in AGENTS for event in events)
 
 
 @pytest.mark.rule("EN-7", "EN-10")
@@ -65,13 +40,13 @@ async def test_a_worker_killed_between_its_commit_and_its_offset_repeats_nothing
     order = an_order(settings, database_url)
     dying = spawn_worker(replace(order, dies_at=point))
     dying.wait_until_killed()
-    left = await runs(database)
+    left = await runs_in(database)
 
     spawn_worker(order)
-    await eventually("all offsets are committed", lambda: _all(settings, 30), SOON)
+    await eventually("all offsets are committed", lambda: all_committed(settings, 30), SOON)
 
     assert bool(left) is (point != "admission.before_commit")
-    assert await runs(database) == one_each(events)
+    assert await runs_in(database) == one_each(events)
     assert await count(database, "reservations") == 60
 
 
@@ -82,16 +57,16 @@ async def test_consumption_reset_to_earliest_repeats_nothing(
     events = [an_event() for _ in range(20)]
     await publish(settings, events)
     first = spawn_worker(an_order(settings, database_url))
-    await eventually("all offsets are committed", lambda: _all(settings, 20), SOON)
+    await eventually("all offsets are committed", lambda: all_committed(settings, 20), SOON)
     first.close()
     await database.execute("update runs set status = 'succeeded', finished_at = now()")
     await database.execute("delete from ready")
 
     again = replace(settings, group_prefix=f"{settings.group_prefix}-again")
     spawn_worker(an_order(again, database_url))
-    await eventually("all offsets are committed", lambda: _all(again, 20), SOON)
+    await eventually("all offsets are committed", lambda: all_committed(again, 20), SOON)
 
-    assert await runs(database) == one_each(events)
+    assert await runs_in(database) == one_each(events)
     assert (await count(database, "ready"), await count(database, "reservations")) == (0, 40)
 
 
@@ -126,9 +101,9 @@ async def test_ten_simultaneous_copies_over_three_replicas_are_one_run(
             for n in range(5)
         ]
     )
-    await eventually("all offsets are committed", lambda: _all(settings, 100 + len(warm)), SOON)
+    await eventually("all offsets are committed", lambda: all_committed(settings, 100 + len(warm)), SOON)
 
-    assert await runs(database) == one_each([*warm, *events])
+    assert await runs_in(database) == one_each([*warm, *events])
     assert sum("event.duplicate" in replica.text() for replica in replicas) >= 2
 
 
@@ -153,7 +128,7 @@ async def test_the_offset_moves_on_behind_what_is_refused(
     await producer.stop()
 
     spawn_worker(an_order(settings, database_url))
-    await eventually("all offsets are committed", lambda: _all(settings, 16), SOON)
+    await eventually("all offsets are committed", lambda: all_committed(settings, 16), SOON)
 
     letters = [record async for record in read_topic(settings, settings.dead_topic)]
     reasons = sorted(dict(record.headers)["parley-reason"].decode() for record in letters)
@@ -161,11 +136,7 @@ async def test_the_offset_moves_on_behind_what_is_refused(
     assert {(record.key or b"").decode() for record in letters} == {
         f"{settings.events_topic}:{partition}:{offset}" for partition in range(4) for offset in (0, 2)
     }
-    assert await runs(database) == one_each(good)
-
-
-async def _all(settings: KafkaSettings, records: int) -> bool:
-    return await committed(settings) == records
+    assert await runs_in(database) == one_each(good)
 
 
 async def count(database: Database, table: str) -> int:

@@ -110,6 +110,9 @@ class WorkerProcess:
     def wait_until_started(self, within: timedelta = STARTS_WITHIN) -> None:
         wait_until("the worker started", lambda: "worker.started" in self._said(), within)
 
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
