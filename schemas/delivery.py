@@ -52,12 +52,14 @@ _P, _S, _OK = DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.SENT
 _F, _UC, _UK = DeliveryState.FAILED, DeliveryState.UNCERTAIN, DeliveryState.UNKNOWN
 
 LEGAL_MOVES: Final[dict[Mover, frozenset[tuple[DeliveryState, DeliveryState]]]] = {
-    Mover.SENDER: frozenset({(_P, _S), (_P, _F), (_S, _OK), (_S, _P), (_S, _F), (_S, _UC)}),
+    Mover.SENDER: frozenset(
+        {(_P, _S), (_P, _F), (_P, _UK), (_S, _OK), (_S, _P), (_S, _F), (_S, _UC), (_S, _UK)}
+    ),
     Mover.RECONCILER: frozenset(
         {(_P, _S), (_P, _F), (_S, _UC), (_UC, _OK), (_UC, _P), (_UC, _F), (_UC, _UK)}
     ),
     Mover.RECEIPT: frozenset({(_UC, _OK), (_UK, _OK)}),
-    Mover.CANCEL: frozenset({(_P, _F), (_UC, _UK)}),
+    Mover.CANCEL: frozenset({(_P, _F), (_P, _UK), (_UC, _UK)}),
     Mover.OPERATOR: frozenset(
         {(_F, _P), (_UK, _P), (_UC, _OK), (_UK, _OK), (_F, _OK), (_P, _F), (_UC, _F), (_UK, _F)}
     ),

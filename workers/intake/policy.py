@@ -12,7 +12,7 @@ from schemas.event import Event
 from schemas.identity import escape
 from workers.admission.policy import Candidate, LaneKind
 from workers.agents.agent import Agent
-from workers.memory.binding import identity_of
+from workers.memory.binding import conversation_lane_key, identity_of
 
 
 def subscribers(agents: Iterable[Agent], event: Event) -> list[Agent]:
@@ -27,16 +27,17 @@ def candidate(agent: Agent, event: Event, run_id: UUID, traceparent: str | None)
     identity = None if memory_key is None else identity_of(memory_key, event)
     kind: LaneKind
     if identity is not None:
-        kind, lane = "conversation", identity.key()
+        kind, lane_key = "conversation", conversation_lane_key(identity)
     elif agent.concurrency_key is not None:
-        kind, lane = "key", _joined(agent.name, agent.concurrency_key(event))
+        kind, lane_key = "key", _lane_key("key", agent.name, agent.concurrency_key(event))
     else:
-        kind, lane = "run", _joined(agent.name, event.channel, event.account, event.event_id)
+        kind = "run"
+        lane_key = _lane_key("run", agent.name, event.channel, event.account, event.event_id)
     return Candidate(
         run_id=run_id,
         agent=agent.name,
         lane_kind=kind,
-        lane_key=sha256(kind.encode() + b"|" + lane).digest(),
+        lane_key=lane_key,
         identity=identity,
         channel=event.channel,
         account=event.account,
@@ -49,5 +50,5 @@ def candidate(agent: Agent, event: Event, run_id: UUID, traceparent: str | None)
     )
 
 
-def _joined(*parts: str) -> bytes:
-    return "|".join(escape(part) for part in parts).encode()
+def _lane_key(*parts: str) -> bytes:
+    return sha256("|".join(escape(part) for part in parts).encode()).digest()

@@ -1,4 +1,9 @@
-"""Which conversation an event belongs to: derived from the verified event alone, never from what a payload says."""
+"""Which conversation an event belongs to, and under which key its lane is found.
+
+Both are derived from the verified event alone, never from what a payload says.
+"""
+
+from hashlib import sha256
 
 from schemas.event import Event
 from schemas.identity import Identity
@@ -7,6 +12,11 @@ from schemas.identity import Identity
 def identity_of(memory_key: str, event: Event) -> Identity:
     """The identity of `event` under `memory_key`; the thread is part of the chat."""
     return Identity(memory_key, event.channel, event.account, chat_of(event), event.audience)
+
+
+def conversation_lane_key(identity: Identity) -> bytes:
+    """The 32-byte key of the lane that the conversation `identity` is serialized by."""
+    return sha256(b"conversation|" + identity.key()).digest()
 
 
 def chat_of(event: Event) -> str:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from schemas.identity import Identity
 from workers.delivery.journal import abandon_pending
+from workers.memory.binding import conversation_lane_key
 from workers.operations import audit, store
 from workers.operations.errors import ActRefused, NotFound
 from workers.operations.policy import CANCELLED_BY_DELETE, CANCELLED_BY_RESET
@@ -115,14 +116,7 @@ async def list_conversations(
 
 async def find_conversation(database: Database, identity: Identity) -> int | None:
     """The lane of an identity, or None; creates nothing."""
-    row = await database.fetchrow(
-        FIND_CONVERSATION,
-        identity.memory_key,
-        identity.channel,
-        identity.account,
-        identity.chat,
-        identity.audience,
-    )
+    row = await database.fetchrow(FIND_CONVERSATION, conversation_lane_key(identity))
     return None if row is None else int(row["lane_id"])
 
 

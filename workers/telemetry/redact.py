@@ -58,7 +58,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 # What every pattern above needs at least: a text without any of it is an id or a plain word, and is left alone.
-_SUSPICIOUS = re.compile(r"[@=:,]|\bwhs|/bot|xox|xapp|[spr]k-|bearer|basic|failing row|base 10|integer value", re.IGNORECASE)
+_SUSPICIOUS = re.compile(
+    r"[@=:,]|\bwhs|/bot|xox|xapp|[spr]k-|bearer|basic|failing row|base 10|integer value", re.IGNORECASE
+)
 
 
 @lru_cache(maxsize=1024)

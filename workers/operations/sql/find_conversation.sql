@@ -1,5 +1,4 @@
--- The lane of the conversation with memory key $1, channel $2, account $3, chat $4, audience $5. Looks through all of
--- them: an operator asks seldom, and the exact tuple is the only truth about an identity.
-select lane_id
-  from conversations
- where chat = $4 and account = $3 and channel = $2 and memory_key = $1 and audience = $5
+-- The lane of the conversation whose lane key is $1.
+select c.lane_id
+  from lanes l join conversations c on c.lane_id = l.id
+ where l.key = $1
