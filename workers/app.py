@@ -45,7 +45,9 @@ def _problems(
 ) -> list[str]:
     problems = [] if name else ["the app has no name"]
     problems += [f"two agents are named {twin!r}" for twin in _twins([agent.name for agent in agents])]
-    problems += [f"two channels are named {twin!r}" for twin in _twins([channel.name for channel in channels])]
+    problems += [
+        f"two channels are named {twin!r}" for twin in _twins([channel.name for channel in channels])
+    ]
     known = {channel.name for channel in channels}
     for agent in agents:
         problems += [
