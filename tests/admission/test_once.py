@@ -113,6 +113,7 @@ async def test_who_waited_for_a_competitors_commit_is_judged_by_the_competitors_
 async def test_the_same_event_id_with_another_payload_is_a_mismatch_and_the_first_run_is_untouched(
     desk: Desk,
 ) -> None:
+    """Elsewhere another body under a key in progress was told "already processing" (idempot-js issue 183)."""
     event = an_event(event_id="E", chat="c", text="pay 10")
     [first] = await desk.admit(BOUND, event)
     before = await desk.runs()

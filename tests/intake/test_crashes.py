@@ -74,7 +74,9 @@ async def test_consumption_reset_to_earliest_repeats_nothing(
 async def test_ten_simultaneous_copies_over_three_replicas_are_one_run(
     kafka: KafkaCluster, database: Database, database_url: str, spawn_worker: Spawn
 ) -> None:
-    """The copies lie in all partitions, so that every replica has some of them.
+    """Elsewhere an id was known only once its first execution had ended (dbos-transact-py issue 544).
+
+    The copies lie in all partitions, so that every replica has some of them.
 
     faust gives a member ceil(partitions / members) partitions at most: of four, three members would get 2, 2 and 0.
     """
@@ -111,6 +113,7 @@ async def test_ten_simultaneous_copies_over_three_replicas_are_one_run(
 async def test_the_offset_moves_on_behind_what_is_refused(
     settings: KafkaSettings, database: Database, database_url: str, spawn_worker: Spawn
 ) -> None:
+    """Elsewhere one undecodable value ended the stream without a line in the log (robinhood/faust issue 586)."""
     good = [an_event() for _ in range(8)]
     producer = AIOKafkaProducer(bootstrap_servers=settings.servers, max_request_size=2**21)
     await producer.start()

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from workers.postgres.group_commit import GroupCommit, apply_in_halves
 
@@ -129,6 +130,16 @@ async def test_any_other_failure_tries_the_whole_batch_again(outage: Exception) 
 
     assert results == [n * 10 for n in range(20)]
     assert ledger.batches == [list(range(20))] * 4
+
+
+@pytest.mark.rule("EN-39")
+async def test_a_long_outage_is_a_few_lines_in_the_log() -> None:
+    ledger = Ledger(outages=[asyncpg.LockNotAvailableError("55P03")] * 5)
+
+    with capture_logs() as lines:
+        await apply_in_halves([1], ledger.apply, None)
+
+    assert [(line["event"], line["tries"]) for line in lines] == [("batch.retrying", n) for n in (1, 2, 4)]
 
 
 async def test_patience_bounds_an_outage_and_splits_nothing() -> None:

@@ -14,7 +14,14 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, stop_never, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_delay,
+    stop_never,
+    wait_random_exponential,
+)
 
 from workers.postgres.failures import is_data_error, is_retryable
 
@@ -59,11 +66,19 @@ async def _with_retries(
         retry=retry_if_exception(is_retryable),
         wait=wait_random_exponential(multiplier=0.02, max=2),
         stop=stop_never if patience is None else stop_after_delay(patience.total_seconds()),
+        before_sleep=_say_that_it_waits,
         reraise=True,
     ):
         with attempt:
             return await apply(items)
     raise AssertionError("unreachable: the last attempt re-raises")
+
+
+def _say_that_it_waits(state: RetryCallState) -> None:
+    tries = state.attempt_number
+    if tries & (tries - 1) == 0 and state.outcome is not None:
+        # At powers of two only, so that a long outage stays a few lines.
+        log.warning("batch.retrying", tries=tries, error=type(state.outcome.exception()).__name__)
 
 
 class GroupCommit(Generic[T, R]):
