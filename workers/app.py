@@ -1,6 +1,7 @@
 """An application: its agents, the channels they listen to, and the policy that guards conversation memory.
 
-An App is a value. It opens nothing; `parley serve` and the test kit turn it into a running worker.
+An App is a value. It opens nothing; `parley serve` and the test kit turn it into a running worker. The names that an
+application needs beside it (the memory's bounds, the policy's question and answers) are offered here as well.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from schemas.errors import Misconfigured
 from workers.agents.agent import Agent
 from workers.channels.port import Channel
-from workers.memory.limits import Conversations
+from workers.memory.access import Access, Allow, Deny
+from workers.memory.limits import Conversations, Limits
+
+__all__ = ["Access", "Allow", "App", "Conversations", "Deny", "InvalidApp", "Limits"]
 
 
 class InvalidApp(Misconfigured):
