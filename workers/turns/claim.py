@@ -35,6 +35,7 @@ from workers.turns.policy import (
     admits_suspect,
     agents_with_room,
     pick,
+    widened,
 )
 from workers.turns.store import Head, Ownership, Release
 
@@ -93,21 +94,22 @@ class Claims:
         self._after = _START
         self._ask_others_at = 0.0
 
-    async def claim(self, session_id: UUID, active: Sequence[Claimed]) -> Claim:
+    async def claim(self, session_id: UUID, active: Sequence[Claimed], *, quick: bool = False) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
+        caps = widened(self._caps, quick)
         running = [ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account) for turn in active]
-        agents = agents_with_room(self._agents, running, self._caps)
-        if len(running) >= self._caps.slots or not agents:
+        agents = agents_with_room(self._agents, running, caps)
+        if len(running) >= caps.slots or not agents:
             return Claim((), again=False)
         suspects = [turn.head.crashes for turn in active if turn.head.crashes]
-        wanted = self._caps.slots - len(running)
-        full_accounts = accounts_without_room(running, self._caps)
+        wanted = caps.slots - len(running)
+        full_accounts = accounts_without_room(running, caps)
         if full_accounts and time.monotonic() < self._ask_others_at:
             return Claim((), again=False)
         offered = await self._offer(agents, full_accounts, wanted)
         if not offered:
             self._ask_others_at = time.monotonic() + ASK_OTHERS_SECONDS
-        picked = pick(offered, running, self._caps)
+        picked = pick(offered, running, caps)
         if not picked:
             return Claim((), again=False)
         # The rotation goes on behind the last that was picked: who was only offered is not passed over.

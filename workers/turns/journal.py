@@ -6,9 +6,11 @@ delivery command is published after the commit, and a crash between the two is f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from uuid import UUID
 
 import structlog
 
@@ -50,13 +52,18 @@ class StepJournal:
         self._published = published
         self._finished = finished
         self._reached = reached
+        self._waits: dict[UUID, float] = {}
         self._queue: GroupCommit[JournalWrite, None] = GroupCommit(
             "journal", self._commit, patience=patience, observe=observe
         )
 
     def of(self, turn: Claimed, recorded: Mapping[tuple[int, int], StepRecord]) -> TurnSteps:
         """The journal port of one turn, with what an earlier life of its run recorded."""
-        return TurnSteps(self._queue, turn, recorded)
+        return TurnSteps(self._queue, turn, recorded, self._waits)
+
+    def take_wait(self, run_id: UUID) -> float:
+        """Seconds that the run's turn waited for its journal so far; asked once, when the turn has ended."""
+        return self._waits.pop(run_id, 0.0)
 
     async def close(self) -> None:
         await self._queue.close()
@@ -117,13 +124,16 @@ class TurnSteps:
         queue: GroupCommit[JournalWrite, None],
         turn: Claimed,
         recorded: Mapping[tuple[int, int], StepRecord],
+        waits: dict[UUID, float],
     ) -> None:
         self._queue = queue
         self._turn = turn
+        self._waits = waits
         self.recorded = recorded
 
     async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
         """Return once `record`, with its reply if any, has committed; raises LostOwnership."""
+        asked = time.monotonic()
         try:
             await self._queue.submit(JournalWrite(self._turn, record, emit))
         except LostOwnership:
@@ -134,3 +144,6 @@ class TurnSteps:
                 refused=record.kind,
             )
             raise
+        finally:
+            run_id = self._turn.own.run_id
+            self._waits[run_id] = self._waits.get(run_id, 0.0) + time.monotonic() - asked

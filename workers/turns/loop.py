@@ -24,10 +24,11 @@ from workers.postgres.failures import is_data_error, is_retryable
 from workers.postgres.group_commit import GATHERING_TURNS
 from workers.postgres.hints import Wake
 from workers.telemetry.metrics import Metrics
+from workers.telemetry.pace import Pace
 from workers.turns import store
 from workers.turns.claim import Claimed, Claims, SessionGone
 from workers.turns.execution import Execution, StopReason, TurnEnd
-from workers.turns.policy import Ended, LetGo, Lost, TryAgain
+from workers.turns.policy import QUICK_AGENT_SECONDS, Ended, LetGo, Lost, TryAgain
 from workers.turns.session import WorkerSession
 from workers.turns.settle import Settlement, Settlements
 
@@ -73,6 +74,7 @@ class TurnLoop:
         self._running: dict[UUID, _Running] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._next_cancel_check = 0.0
+        self._pace = Pace()
         self._claiming = asyncio.Lock()
         self._unsure = False
         self.draining = False
@@ -112,7 +114,8 @@ class TurnLoop:
             if len(self._running) - len(active) >= MAX_SETTLING:
                 return False
             with self._unsure_unless_done():
-                claim = await self._claims.claim(self._session.id, active)
+                quick = self._pace.is_quicker_than(QUICK_AGENT_SECONDS)
+                claim = await self._claims.claim(self._session.id, active, quick=quick)
             for claimed in claim.turns:
                 self._start(claimed)
         return claim.again
@@ -188,7 +191,9 @@ class TurnLoop:
     async def _see_through(self, running: _Running) -> None:
         claimed, started, outcome = running.claimed, time.monotonic(), "not_settled"
         try:
-            outcome = await self._settle(claimed, await running.task)
+            end = await running.task
+            self._pace.note(end.agent_seconds)
+            outcome = await self._settle(claimed, end)
         except asyncio.CancelledError:
             running.task.cancel()
             raise

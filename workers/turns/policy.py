@@ -40,6 +40,16 @@ class Caps:
         return cls(slots, most if agents > 1 else slots, most)
 
 
+QUICK_AGENT_SECONDS = 0.02
+QUICK_WIDTH = 4
+
+
+def widened(caps: Caps, quick: bool) -> Caps:
+    """The caps of the moment: agents that take milliseconds mostly wait for commits, so that more of them fit."""
+    width = QUICK_WIDTH if quick else 1
+    return Caps(caps.slots * width, caps.per_agent * width, caps.per_account * width)
+
+
 def pick(offered: Iterable[ReadyLane], active: Iterable[ReadyLane], caps: Caps) -> list[ReadyLane]:
     """The lanes to claim now, in the order offered, within the caps that `active` turns leave."""
     running = list(active)
