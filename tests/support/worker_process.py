@@ -48,9 +48,9 @@ class Life:
     roles: tuple[Role, ...] = ("intake", "turns", "delivery")
     dies_at: str = ""
     capability: str = "idempotent"
-    lease_seconds: float = 1.5
+    lease_seconds: float = 1.0
     session_timeout_seconds: float = 6.0
-    transport_timeout_seconds: float = 1.0
+    transport_timeout_seconds: float = 0.5
     log_level: str = "INFO"
     listens: bool = True
     options: dict[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 from pydantic_ai import Agent as ModelAgent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -13,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from schemas.errors import Transient
 from tests.support.events import KEYS, a_key
+from tests.support.waiting import eventually
 from tests.support.worker_process import FatefulChannel, Life, ledger_of
 from workers.agents.agent import Agent, Subscription
 from workers.agents.tools import reply_tools
@@ -175,3 +177,19 @@ def leaky(life: Life) -> App:
     return App(
         "tested", agents=[agent], channels=[lab, hook], conversations=Conversations(authorize=authorize)
     )
+
+
+def patient(life: Life) -> App:
+    """A turn begins, and goes on once a file named `go` lies in the folder."""
+
+    async def runs(turn: Turn) -> None:
+        life.note(f"{life.name} began {turn.event.text}")
+        try:
+            await eventually("it may go on", (Path(life.folder) / "go").exists)
+            await turn.step("go on", lambda: life.note(f"{life.name} went on with {turn.event.text}"))
+            await turn.reply(f"{life.name} says {turn.event.text}")
+        except asyncio.CancelledError:
+            life.note(f"{life.name} was stopped in {turn.event.text}")
+            raise
+
+    return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))

@@ -85,7 +85,6 @@ async def until_three(site: Site) -> None:
         (Capability.IDEMPOTENT, True, ("sent", None)),
         (Capability.IDEMPOTENT, False, ("unknown", "cancelled")),
         (Capability.LOOK_UP_DEFINITE, True, ("sent", None)),
-        (Capability.LOOK_UP_DEFINITE, False, ("unknown", "cancelled")),
     ],
 )
 async def test_what_is_being_sent_ends_by_reconciliation_and_a_late_answer_is_only_logged(

@@ -6,6 +6,7 @@ Secrets may be given as files (`PARLEY_DATABASE_URL_FILE`), so that they stand i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,7 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 MIN_IDEMPOTENCY_TTL: Final = timedelta(hours=48)
 _DAY: Final = timedelta(days=1)
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d{0,5})?")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -146,10 +148,13 @@ def _kafka(reader: _Reader) -> KafkaSettings | None:
 
 
 def _is_postgres_url(url: str) -> bool:
+    """By its scheme and by the port of each host; a malformed password cannot break it open."""
     try:
-        return urlsplit(url).scheme in ("postgresql", "postgres")
+        parts = urlsplit(url)
     except ValueError:
         return False
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    return parts.scheme in ("postgresql", "postgres") and all(_HOST.fullmatch(host) for host in hosts)
 
 
 class _Reader:
