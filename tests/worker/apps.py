@@ -24,7 +24,7 @@ from workers.channels.keys import StaticKeys
 from workers.channels.port import Capability, Outcome, Outgoing
 from workers.channels.webhook import WebhookChannel
 from workers.memory.access import Access, Allow, Deny
-from workers.memory.limits import Conversations
+from workers.memory.limits import Conversations, Limits
 
 LISTENS = [Subscription("lab")]
 
@@ -193,3 +193,16 @@ def patient(life: Life) -> App:
             raise
 
     return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
+
+
+def counting(life: Life) -> App:
+    """Answers with what it recalls of the earlier messages, in order; the step before it takes a while."""
+
+    async def runs(turn: Turn) -> None:
+        await turn.step("take a while", asyncio.sleep, 0.05)
+        seen = [each.text for each in turn.history if each.role == "user"]
+        await turn.reply(f"{len(seen)}: {turn.event.text}")
+
+    limits = Limits(max_items=100)
+    agent = Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS)
+    return App("tested", agents=[agent], channels=[lab(life)], conversations=Conversations(allow, limits))
