@@ -21,6 +21,7 @@ from workers.channels.webhook import WebhookChannel
 from workers.kafka.settings import KafkaSettings
 from workers.memory.access import Access, Allow
 from workers.memory.limits import Conversations
+from workers.roles.process import settle_garbage_collector
 from workers.roles.settings import Settings
 from workers.roles.worker import Worker
 from workers.telemetry.logging import configure
@@ -68,6 +69,7 @@ async def serve(database: str, bootstrap: str, receiver: str) -> None:
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     say(started=time.monotonic_ns())
     await worker.start()
+    settle_garbage_collector()
     ended = asyncio.ensure_future(worker.run_until_stopped())
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,5 +79,5 @@ async def serve(database: str, bootstrap: str, receiver: str) -> None:
 
 
 if __name__ == "__main__":
-    configure("WARNING", json=False)
+    configure("WARNING", json=False, final=True)
     uvloop.run(serve(*sys.argv[1:4]))

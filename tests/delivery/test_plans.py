@@ -67,7 +67,7 @@ async def test_claim_and_overdue_read_a_few_rows_an_address_at_200_000_open_deli
     await two_hundred_thousand_open(desk)
     ids = (await desk.addresses())[:64]
 
-    lock = await plan(desk, "lock_addresses", ids, ["lab"])
+    lock = await plan(desk, "lock_addresses", ids, ["lab"], desk.session_id)
     claim = await plan(desk, "claim_heads", uuid.uuid4(), ids, HEAD_HOLD)
     walk = await plan(desk, "walk_overdue", -1, 500, timedelta(seconds=2), ["lab"], HEAD_HOLD)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+from yarl import URL
 
 from schemas import jsonio
 from schemas.errors import Misconfigured
@@ -73,7 +74,7 @@ class WebhookChannel:
         self.size_unit = size_unit
         self.keys: KeySource | None = keys
         self.safe_url = redact_url(url)
-        self._url = url
+        self._url = URL(url)
         self._keys = keys
         self._resend_unknown = frozenset(resend_unknown)
         self._http: aiohttp.ClientSession | None = None
@@ -85,6 +86,7 @@ class WebhookChannel:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=256),
             auto_decompress=True,
+            skip_auto_headers=("Accept", "Accept-Encoding"),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 

@@ -46,7 +46,7 @@ def _serve(target: str, roles: str | None, host: str | None, port: int | None) -
 
     settings = _settings(roles, host, port)
     app = load_app(target)
-    configure(settings.log_level.upper(), json=settings.log_json)
+    configure(settings.log_level.upper(), json=settings.log_json, final=True)
     bound_client_logs()
 
     async def live() -> None:
@@ -85,6 +85,8 @@ def _roles(written: str) -> "frozenset[Role]":
 
 async def run_until_signalled(worker: "Worker") -> None:
     """Start the worker and return when it has drained, by a signal or by itself."""
+    from workers.roles.process import settle_garbage_collector
+
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
 
     def stop(number: int) -> None:
@@ -100,6 +102,7 @@ async def run_until_signalled(worker: "Worker") -> None:
         await worker.drain()
 
     await worker.start()
+    settle_garbage_collector()
     async with asyncio.TaskGroup() as tasks:
         draining = tasks.create_task(drain_when_asked(), name="drain-when-asked")
         try:

@@ -17,7 +17,6 @@ from workers.postgres.sql import load
 
 _INSERT_ADDRESSES = load(__package__, "insert_addresses")
 _INSERT_DELIVERIES = load(__package__, "insert_deliveries")
-_INSERT_REPLIES = load(__package__, "insert_replies")
 _READ_JOURNALLED = load(__package__, "read_journalled")
 _ABANDON_DELIVERIES = load(__package__, "abandon_deliveries")
 _SETTLE_REPLIES = load(__package__, "settle_replies")
@@ -67,7 +66,6 @@ async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[Published
         await _insert(tx, missing)
         keys = [row.key for row in missing]
         found |= {row["key"]: row for row in await tx.fetch(_READ_JOURNALLED, keys)}
-    await _record_replies(tx, [row for row in rows if row.recalled])
     return [
         PublishedDelivery(
             found[row.key]["id"],
@@ -91,6 +89,7 @@ async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, Row]
         [row.chunk for row in rows],
         [row.run_id for row in rows],
         [row.lane_id for row in rows],
+        [row.generation for row in rows],
         [row.agent for row in rows],
         [row.recalled for row in rows],
         [row.channel for row in rows],
@@ -100,29 +99,6 @@ async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, Row]
         [clean(row.text).encode() for row in rows],
     )
     return {row["key"]: row for row in inserted}
-
-
-async def _record_replies(tx: Connection, rows: Sequence[NewDelivery]) -> None:
-    """One transcript item a reply, holding all of its chunks."""
-    replies: dict[str, list[NewDelivery]] = {}
-    for row in rows:
-        replies.setdefault(row.reply_key, []).append(row)
-    if not replies:
-        return
-    bodies = [
-        clean("".join(chunk.text for chunk in sorted(chunks, key=lambda each: each.chunk)))
-        for chunks in replies.values()
-    ]
-    firsts = [chunks[0] for chunks in replies.values()]
-    await tx.execute(
-        _INSERT_REPLIES,
-        [first.lane_id for first in firsts],
-        [first.generation for first in firsts],
-        [first.run_id for first in firsts],
-        [first.reply_key for first in firsts],
-        bodies,
-        [len(body.encode()) for body in bodies],
-    )
 
 
 async def abandon_pending(tx: Connection, run_ids: Sequence[UUID], reason: str = ABANDONED) -> int:

@@ -90,16 +90,18 @@ class WalkedAddress:
 
 
 async def lock_session(tx: Connection, session_id: UUID) -> None:
-    """First in every claiming transaction. Raises SessionEnded."""
+    """Hold the session until the transaction ends, so that a takeover waits. Raises SessionEnded."""
     if await tx.fetchrow(_LOCK_SESSION, session_id) is None:
         raise SessionEnded(session_id)
 
 
 async def lock_addresses(
-    tx: Connection, address_ids: Sequence[int], channels: Sequence[str]
+    tx: Connection, session_id: UUID, address_ids: Sequence[int], channels: Sequence[str]
 ) -> LockedAddresses:
-    """Lock those that no wait holds; addresses of other channels are left out."""
-    rows = await tx.fetch(_LOCK_ADDRESSES, list(address_ids), list(channels))
+    """Hold the session and lock those that no wait holds; other channels' are left out. Raises SessionEnded."""
+    rows = await tx.fetch(_LOCK_ADDRESSES, list(address_ids), list(channels), session_id)
+    if not rows:
+        await lock_session(tx, session_id)
     return LockedAddresses(
         locked=[row["id"] for row in rows if row["locked"]],
         busy=[row["id"] for row in rows if not row["locked"]],

@@ -68,7 +68,10 @@ class Authorizer:
         return await asyncio.gather(*(self._decide(each) for each in questions))
 
     async def _decide(self, question: Question) -> Decided | Undecided:
-        answers = await asyncio.gather(*(self._answer(question, agent) for agent in question.agents))
+        if len(question.agents) == 1:
+            answers = [await self._answer(question, question.agents[0])]
+        else:
+            answers = await asyncio.gather(*(self._answer(question, agent) for agent in question.agents))
         known = {
             agent.name: answer
             for agent, answer in zip(question.agents, answers, strict=True)

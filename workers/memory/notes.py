@@ -7,7 +7,7 @@ Reads take no lock and never see an expired note. What an app's policy says come
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from schemas import jsonio
@@ -15,11 +15,15 @@ from workers.memory import policy
 from workers.memory.access import Allow, Deny, PolicyUnavailable
 from workers.memory.policy import NoteDraft, Problem
 from workers.postgres.database import Database
+from workers.postgres.retrying import through_outages
 from workers.postgres.sql import load
 
 Act = Literal["set", "remove"]
 Position = tuple[int, int]
 """Step and call of the operation within its run."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,10 @@ class Notes:
 
 
 class Notebook:
-    """The notes of one turn: every call asks the policy first, and gives back its Deny when it says no."""
+    """The notes of one turn: every call asks the policy first, and gives back its Deny when it says no.
+
+    An outage of the database is waited out: an edit leaves a receipt, so one that is done again happens once.
+    """
 
     def __init__(
         self, notes: Notes, scope: NoteScope, authorize: Callable[[], Awaitable[Allow | Deny]]
@@ -155,23 +162,23 @@ class Notebook:
         self, at: Position, key: str, text: str, expires_in: timedelta | None = None
     ) -> Receipt | Refused | NotOwner | Deny:
         """`Notes.set` in this turn's scope."""
-        denied = await self._denied()
-        return denied or await self._notes.set(self._scope, at, key, text, expires_in)
+        return await self._if_allowed(lambda: self._notes.set(self._scope, at, key, text, expires_in))
 
     async def remove(self, at: Position, key: str) -> Receipt | Refused | NotOwner | Deny:
         """`Notes.remove` in this turn's scope."""
-        denied = await self._denied()
-        return denied or await self._notes.remove(self._scope, at, key)
+        return await self._if_allowed(lambda: self._notes.remove(self._scope, at, key))
 
     async def get(self, key: str) -> Note | Deny | None:
         """`Notes.get` in this turn's scope."""
-        denied = await self._denied()
-        return denied or await self._notes.get(self._scope, key)
+        return await self._if_allowed(lambda: self._notes.get(self._scope, key))
 
     async def list(self, cursor: str | None = None) -> NotePage | Deny:
         """`Notes.list` in this turn's scope."""
+        return await self._if_allowed(lambda: self._notes.list(self._scope, cursor))
+
+    async def _if_allowed(self, work: Callable[[], Awaitable[T]]) -> T | Deny:
         denied = await self._denied()
-        return denied or await self._notes.list(self._scope, cursor)
+        return await through_outages(work) if denied is None else denied
 
     async def _denied(self) -> Deny | None:
         try:

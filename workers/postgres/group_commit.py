@@ -13,24 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-import structlog
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    stop_after_delay,
-    stop_never,
-    wait_random_exponential,
-)
-
-from workers.postgres.failures import is_data_error, is_retryable
+from workers.postgres.failures import is_data_error
+from workers.postgres.retrying import through_outages
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 GATHERING_TURNS = 4
-
-log = structlog.get_logger(__name__)
 
 
 async def apply_in_halves(
@@ -44,7 +33,7 @@ async def apply_in_halves(
     failure, every item of the batch gets that failure.
     """
     try:
-        return list(await _with_retries(items, apply, patience))
+        return list(await through_outages(lambda: apply(items), patience))
     except Exception as error:
         if not is_data_error(error):
             return [error] * len(items)
@@ -55,30 +44,6 @@ async def apply_in_halves(
         *await apply_in_halves(items[:middle], apply, patience),
         *await apply_in_halves(items[middle:], apply, patience),
     ]
-
-
-async def _with_retries(
-    items: Sequence[T],
-    apply: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
-    patience: timedelta | None,
-) -> Sequence[R | Exception]:
-    async for attempt in AsyncRetrying(
-        retry=retry_if_exception(is_retryable),
-        wait=wait_random_exponential(multiplier=0.02, max=2),
-        stop=stop_never if patience is None else stop_after_delay(patience.total_seconds()),
-        before_sleep=_say_that_it_waits,
-        reraise=True,
-    ):
-        with attempt:
-            return await apply(items)
-    raise AssertionError("unreachable: the last attempt re-raises")
-
-
-def _say_that_it_waits(state: RetryCallState) -> None:
-    tries = state.attempt_number
-    if tries & (tries - 1) == 0 and state.outcome is not None:
-        # At powers of two only, so that a long outage stays a few lines.
-        log.warning("batch.retrying", tries=tries, error=type(state.outcome.exception()).__name__)
 
 
 class GroupCommit(Generic[T, R]):

@@ -248,9 +248,10 @@ class Sender:
         at = self._monotonic()
         try:
             async with self._db.transaction() as tx:
-                await store.lock_session(tx, self._session_id)
-                addresses = await store.lock_addresses(tx, address_ids, self._names)
-                deliveries = await store.claim_heads(tx, self._session_id, addresses.locked, HEAD_HOLD)
+                addresses = await store.lock_addresses(tx, self._session_id, address_ids, self._names)
+                deliveries: list[Claimed] = []
+                if addresses.locked:
+                    deliveries = await store.claim_heads(tx, self._session_id, addresses.locked, HEAD_HOLD)
                 self._after("claim written")
         except asyncpg.UniqueViolationError:
             if len(address_ids) == 1:

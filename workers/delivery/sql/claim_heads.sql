@@ -1,4 +1,4 @@
--- Third statement of the delivery claim: takes for session $1 the head of each address in $2 (locked before), if it is
+-- Second statement of the delivery claim: takes for session $1 the head of each address in $2 (locked before), if it is
 -- pending and due and no wait came up meanwhile. A reply that has been uncertain for $3 lets the next reply go, never
 -- its own next chunk. Returns what a send needs; more is true where the address has further open deliveries.
 with head as (

@@ -1,15 +1,33 @@
--- Journals deliveries as pending in the order given, so that positions follow it; a known key changes nothing,
--- and a delivery whose address is not there yet is left out. Returns what was inserted.
-insert into deliveries (id, key, reply_key, chunk, run_id, lane_id, agent, recalled, address_id, channel, account,
-                        traceparent, body, due_at, created_at)
-select w.id, w.key, w.reply_key, w.chunk, w.run_id, w.lane_id, w.agent, w.recalled, a.id, w.channel, w.account,
-       w.traceparent, w.body, parley_now(), parley_now()
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::uuid[], $6::bigint[], $7::text[], $8::boolean[],
-              $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[])
-       with ordinality as w (id, key, reply_key, chunk, run_id, lane_id, agent, recalled,
-                             channel, account, address, traceparent, body, n)
-  join addresses a
-    on (a.channel, a.account, a.address) = (w.channel, w.account, w.address)
- order by w.n
-    on conflict (key) do nothing
-returning id, key, address_id
+-- Journals deliveries as pending in the order given, so that positions follow it, and each recalled reply as one item of the
+-- transcript that holds all its chunks. A known key changes nothing, and a delivery whose address is not there yet is left
+-- out with its item. Returns what was inserted.
+with wanted as (
+    select *
+      from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::uuid[], $6::bigint[], $7::integer[], $8::text[],
+                  $9::boolean[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bytea[])
+           with ordinality as w (id, key, reply_key, chunk, run_id, lane_id, generation, agent, recalled,
+                                 channel, account, address, traceparent, body, n)
+),
+journalled as (
+    insert into deliveries (id, key, reply_key, chunk, run_id, lane_id, agent, recalled, address_id, channel, account,
+                            traceparent, body, due_at, created_at)
+    select w.id, w.key, w.reply_key, w.chunk, w.run_id, w.lane_id, w.agent, w.recalled, a.id, w.channel, w.account,
+           w.traceparent, w.body, parley_now(), parley_now()
+      from wanted w
+      join addresses a
+        on (a.channel, a.account, a.address) = (w.channel, w.account, w.address)
+     order by w.n
+        on conflict (key) do nothing
+    returning id, key, reply_key, address_id
+),
+remembered as (
+    insert into items (lane_id, generation, kind, status, run_id, reply_key, body, body_bytes, created_at)
+    select w.lane_id, w.generation, 'reply', 'pending', w.run_id, w.reply_key,
+           string_agg(convert_from(w.body, 'UTF8'), '' order by w.chunk), sum(octet_length(w.body)), parley_now()
+      from wanted w
+     where w.recalled and w.reply_key in (select reply_key from journalled)
+     group by w.lane_id, w.generation, w.run_id, w.reply_key
+     order by min(w.n)
+        on conflict (reply_key) where kind = 'reply' do nothing
+)
+select id, key, address_id from journalled

@@ -1,7 +1,7 @@
 -- Deletes, for each lane in $1 (generation in $2), at most 100 items that stand beyond the newest $3, oldest first,
 -- and of the 20 oldest those older than $4; items of the lane's active turn stay. The caller holds the lanes.
 delete from items
- using (select doomed.id
+ using (select lane.id as lane_id, lane.generation, doomed.id
           from unnest($1::bigint[], $2::integer[]) as lane (id, generation)
           join lanes on lanes.id = lane.id
           left join lateral (
@@ -30,4 +30,4 @@ delete from items
                           limit 20) oldest
                   where oldest.created_at <= parley_now() - $4::interval)) doomed
          where doomed.run_id is distinct from lanes.owner_run) surplus
- where items.id = surplus.id
+ where items.lane_id = surplus.lane_id and items.generation = surplus.generation and items.id = surplus.id
