@@ -15,11 +15,11 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas import jsonio
-from schemas.identity import Id
 from schemas.reason import Reason, RefusedRecord
 
 DELIVERY_TYPE: Final = "parley.delivery.v1"
 MAX_COMMAND_BYTES: Final = 8 * 1024
+MAX_COMMAND_ADDRESSES: Final = 200
 
 
 class DeliveryState(StrEnum):
@@ -83,25 +83,27 @@ class InvalidCommand(RefusedRecord):
 
 
 class DeliveryCommand(BaseModel):
-    """Send this delivery, if its row still says so; version 1."""
+    """Look at these addresses now: something was journalled for each; version 1.
+
+    A wake-up and nothing more: what to send, and whether, stands in the database.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", title=DELIVERY_TYPE)
 
     version: Annotated[int, Field(strict=True, ge=1, le=1)] = 1
-    delivery_id: UUID
-    address_id: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-    channel: Id
-    account: Id
-    traceparent: Annotated[str, Field(max_length=64)] | None = None
+    address_ids: Annotated[
+        tuple[Annotated[int, Field(strict=True, ge=0, lt=2**63)], ...],
+        Field(min_length=1, max_length=MAX_COMMAND_ADDRESSES),
+    ]
 
     @property
     def record_key(self) -> bytes:
-        """The Kafka key: the address id in decimal, so that one address stays on one partition."""
-        return b"%d" % self.address_id
+        """The Kafka key: the first address id in decimal, which spreads commands over partitions."""
+        return b"%d" % self.address_ids[0]
 
     def encode(self) -> bytes:
         """The record value."""
-        return jsonio.dumps(self.model_dump(mode="json", exclude_none=True))
+        return jsonio.dumps({"version": self.version, "address_ids": list(self.address_ids)})
 
     @classmethod
     def decode(cls, value: bytes) -> Self:

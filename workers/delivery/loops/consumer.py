@@ -1,5 +1,4 @@
-"""Turns commands on the delivery topic into addresses on offer; a command is a hint and the row is the
-truth."""
+"""Turns commands on the delivery topic into addresses on offer; a command is a hint and the row is the truth."""
 
 from __future__ import annotations
 
@@ -24,15 +23,14 @@ class DeliveryConsumer:
 
     async def handle(self, batch: Batch) -> None:
         """Offer the addresses of a batch and acknowledge it, waiting while the sender has enough."""
-        addresses = [self._address(record) for record in batch]
-        self._sender.offer(address for address in addresses if address is not None)
+        self._sender.offer(address for record in batch for address in self._addresses(record))
         batch.ack()
         await self._sender.room()
 
-    def _address(self, record: Record) -> int | None:
+    def _addresses(self, record: Record) -> tuple[int, ...]:
         try:
-            return DeliveryCommand.decode(record.value or b"").address_id
+            return DeliveryCommand.decode(record.value or b"").address_ids
         except RefusedRecord as error:
             self._metrics.dead_letters.labels(error.reason.value).inc()
             log.warning("delivery.command_refused", position=record.position, reason=error.reason.value)
-            return None
+            return ()

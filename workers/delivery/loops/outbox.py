@@ -1,7 +1,8 @@
-"""Publishes the commands of journalled deliveries, after their commit; a lost one is found by the reconciler.
+"""Publishes commands for the addresses of journalled deliveries, after their commit.
 
-The queue is bounded and never waits for Kafka: what does not fit, or cannot be published, is dropped and
-counted.
+A command names several addresses where several wait, and few enough that replicas share the work. The queue is
+bounded and never waits for Kafka: what does not fit, or cannot be published, is dropped and counted, and found by
+the reconciler.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -22,6 +23,7 @@ from workers.kafka.record import Headers
 log = structlog.get_logger(__name__)
 
 _Record = tuple[bytes | None, bytes | None, Headers]
+_ADDRESSES_A_COMMAND: Final = 50
 
 
 class Producer(Protocol):
@@ -47,16 +49,16 @@ class Outbox:
         self._capacity = capacity
         self._max_batch = max_batch
         self._pause = pause
-        self._waiting: deque[PublishedDelivery] = deque()
+        self._waiting: deque[int] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
         self.dropped = 0
-        """Commands that were never published."""
+        """Addresses for which no command was published."""
 
     def offer(self, deliveries: Sequence[PublishedDelivery]) -> None:
-        """Queue the commands of committed deliveries; those that do not fit are dropped."""
+        """Queue the addresses of committed deliveries; those that do not fit are dropped."""
         room = self._capacity - len(self._waiting)
-        self._waiting.extend(deliveries[:room])
+        self._waiting.extend(delivery.address_id for delivery in deliveries[:room])
         if len(deliveries) > room:
             self.dropped += len(deliveries) - room
         self._changed.set()
@@ -79,20 +81,18 @@ class Outbox:
     async def _publish(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._max_batch))]
         try:
-            await self._producer.send_many(self._topic, [_record(delivery) for delivery in batch])
+            await self._producer.send_many(self._topic, _records(batch))
         except Transient as error:
             self.dropped += len(batch)
-            log.warning("outbox.unpublished", commands=len(batch), error=type(error).__name__)
+            log.warning("outbox.unpublished", addresses=len(batch), error=type(error).__name__)
             if not self._stopping:
                 await asyncio.sleep(self._pause.total_seconds())
 
 
-def _record(delivery: PublishedDelivery) -> _Record:
-    command = DeliveryCommand(
-        delivery_id=delivery.delivery_id,
-        address_id=delivery.address_id,
-        channel=delivery.channel,
-        account=delivery.account,
-        traceparent=delivery.traceparent,
-    )
-    return command.record_key, command.encode(), []
+def _records(address_ids: Sequence[int]) -> list[_Record]:
+    distinct = list(dict.fromkeys(address_ids))
+    commands = [
+        DeliveryCommand(address_ids=tuple(distinct[at : at + _ADDRESSES_A_COMMAND]))
+        for at in range(0, len(distinct), _ADDRESSES_A_COMMAND)
+    ]
+    return [(command.record_key, command.encode(), []) for command in commands]
