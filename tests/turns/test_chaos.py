@@ -1,4 +1,4 @@
-"""Three workers, connections cut and commits unheard at random: each event is answered once, in order; nothing sticks."""
+"""Three workers, connections cut and commits unheard at random: each event is answered once and in order."""
 
 import asyncio
 import random

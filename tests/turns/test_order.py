@@ -179,11 +179,11 @@ async def test_anothers_run_starts_next_beside_a_hundred_thousand(
             await desk.turn_once()
 
         await desk.admit(other[0], an_event(account=other[1], text="other"))
-        for _ in range(2):
-            await desk.turn_once()
+        before = len(started)
+        await desk.turn_once()
 
-    assert started[:3] == ["hot"] * 3
-    assert "other" in started[3:5]
+    assert started[:before] == ["hot"] * before
+    assert "other" in started[before:]
 
 
 @pytest.mark.rule("EN-15")
@@ -198,10 +198,10 @@ async def test_rotation_comes_by_everybody(database_url: str, slots: int) -> Non
     caps = Caps(slots=slots, per_agent=slots, per_account=slots)
     async with a_desk(database_url, an_agent(runs=runs), caps=caps) as desk:
         await desk.admit("echo", *(an_event(account=account) for account in accounts for _ in range(4)))
-        for _ in range(12 // slots):
+        while len(started) < 12:
             await desk.turn_once()
-
-    assert sorted(started) == sorted(accounts * 2)
+            turns = [started.count(account) for account in accounts]
+            assert max(turns) - min(turns) <= 1
 
 
 @pytest.mark.rule("EN-15")

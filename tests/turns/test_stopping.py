@@ -192,10 +192,10 @@ async def test_a_claim_under_way_at_a_drain_is_released_too(database_url: str) -
         claim = desk.claims.claim
         arrived, go_on = asyncio.Event(), asyncio.Event()
 
-        async def late(*arguments: object) -> object:
+        async def late(*arguments: object, **named: object) -> object:
             arrived.set()
             await go_on.wait()
-            return await claim(*arguments)  # type: ignore[arg-type]
+            return await claim(*arguments, **named)  # type: ignore[arg-type]
 
         desk.claims.claim = late  # type: ignore[method-assign, assignment]
         running = asyncio.create_task(desk.loop.run())

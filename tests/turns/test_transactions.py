@@ -98,6 +98,7 @@ async def test_a_worker_stopped_in_a_transaction_blocks_nobody_for_longer_than_f
                     "others run at once", lambda: desk.value(FINISHED, other), timedelta(seconds=3)
                 )
                 await eventually("its own conversation too", lambda: desk.value(FINISHED, run_id))
+                await eventually("its session is taken over", lambda: desk.value(DEAD))
             took = asyncio.get_running_loop().time() - stopped_at
 
             assert took < (5 + 2 + 5 if point != "claim.before_commit" else 5 + 2)
@@ -106,4 +107,5 @@ async def test_a_worker_stopped_in_a_transaction_blocks_nobody_for_longer_than_f
             assert (await desk.run(run_id))["status"] == "succeeded"
 
 
+DEAD = "select count(*) from worker_sessions where dead_at is not null"
 FINISHED = "select finished_at is not null from runs where id = $1"

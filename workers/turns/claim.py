@@ -34,6 +34,7 @@ from workers.turns.policy import (
     accounts_without_room,
     admits_suspect,
     agents_with_room,
+    in_turns,
     pick,
     widened,
 )
@@ -174,7 +175,7 @@ class Claims:
     async def _offer(
         self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int
     ) -> list[ReadyLane]:
-        """Due lanes from where the rotation stands, once around at most, until there are `wanted`."""
+        """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
         offered: dict[int, ReadyLane] = {}
         after, at_start = self._after, self._after == _START
         async with self._database.acquire() as connection:
@@ -191,11 +192,12 @@ class Claims:
                 for lane in lanes:
                     offered.setdefault(lane.lane_id, lane)
                 after = end or _START
-                if len(offered) >= wanted or (end is None and at_start):
+                groups = {(lane.agent, lane.account) for lane in offered.values()}
+                if len(groups) >= wanted or (end is None and at_start):
                     break
                 at_start = at_start or end is None
         self._after = after
-        return list(offered.values())
+        return in_turns(offered.values())
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:

@@ -50,6 +50,19 @@ def widened(caps: Caps, quick: bool) -> Caps:
     return Caps(caps.slots * width, caps.per_agent * width, caps.per_account * width)
 
 
+def in_turns(offered: Iterable[ReadyLane]) -> list[ReadyLane]:
+    """The lanes so that each agent and account has its first before any has its second, in the order they came."""
+    rounds: list[list[ReadyLane]] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for lane in offered:
+        place = seen[lane.agent, lane.account]
+        seen[lane.agent, lane.account] += 1
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(lane)
+    return [lane for each in rounds for lane in each]
+
+
 def pick(offered: Iterable[ReadyLane], active: Iterable[ReadyLane], caps: Caps) -> list[ReadyLane]:
     """The lanes to claim now, in the order offered, within the caps that `active` turns leave."""
     running = list(active)
