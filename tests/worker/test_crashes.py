@@ -67,7 +67,7 @@ async def test_intake_killed_around_its_commit_makes_one_run_an_event(site: Site
     ("capability", "points"),
     [
         (Capability.IDEMPOTENT, TURN_POINTS + DELIVERY_POINTS),
-        (Capability.LOOK_UP_DEFINITE, DELIVERY_POINTS),
+        (Capability.LOOK_UP_DEFINITE, ["before request", "accepted, not answered", "receipt written"]),
     ],
 )
 async def test_killed_from_claim_to_receipt(
