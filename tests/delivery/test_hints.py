@@ -56,7 +56,9 @@ async def test_a_published_command_brings_the_address_to_the_sender(desk: Desk) 
     outbox.stop()
     await outbox.run()
     [(key, value, _)] = topic.records
-    batch = FakeBatch([a_record(value), a_record(b"{"), a_record(None), a_record(b'{"version":1,"address_ids":[]}')])
+    batch = FakeBatch(
+        [a_record(value), a_record(b"{"), a_record(None), a_record(b'{"version":1,"address_ids":[]}')]
+    )
 
     await DeliveryConsumer(desk.sender, desk.metrics).handle(batch)  # type: ignore[arg-type]
 
