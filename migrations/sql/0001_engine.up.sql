@@ -107,7 +107,7 @@ create table reservations (
     created_at   timestamptz not null default now(),
     expires_at   timestamptz not null,
     constraint reservations_event unique (agent, channel, account, event_id)
-);
+) with (fillfactor = 85);
 create unique index reservations_message on reservations (agent, channel, account, message_id)
     where message_id is not null;
 create index reservations_run on reservations (run_id);

@@ -217,3 +217,22 @@ async def mark_sent(desk: Desk) -> None:
             "update deliveries set state = 'sent', finished_at = parley_now() where finished_at is null"
         )
         await finish_replies(tx, [row["reply_key"] for row in rows], lanes)
+
+
+@pytest.mark.rule("EN-10")
+async def test_a_reservation_keeps_how_its_run_ended_though_the_run_is_lost(database_url: str) -> None:
+    async def breaks(turn: Turn) -> None:
+        raise ValueError
+
+    agents = (an_agent("works"), an_agent("breaks", runs=breaks))
+    async with a_desk(database_url, *agents) as desk:
+        await desk.admit("works", an_event())
+        await desk.admit("breaks", an_event())
+        await desk.turn_once()
+
+        await desk.database.execute("alter table run_steps drop constraint run_steps_run_id_fkey")
+        await desk.database.execute("delete from deliveries")
+        await desk.database.execute("delete from runs")
+
+        kept = await desk.rows("select agent, outcome from reservations order by agent")
+        assert [tuple(row.values()) for row in kept] == [("breaks", "failed"), ("works", "succeeded")]

@@ -47,10 +47,12 @@ def _serve(target: str, roles: str | None, host: str | None, port: int | None) -
     settings = _settings(roles, host, port)
     app = load_app(target)
     configure(settings.log_level.upper(), json=settings.log_json, final=True)
-    bound_client_logs()
+    client_logs = bound_client_logs()
 
     async def live() -> None:
-        await run_until_signalled(Worker(app, settings))
+        worker = Worker(app, settings)
+        worker.metrics.log_lines_held_back.set_function(lambda: client_logs.suppressed)
+        await run_until_signalled(worker)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:

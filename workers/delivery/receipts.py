@@ -63,14 +63,13 @@ class Receipts:
         self._metrics = metrics
         self._lanes_ready = lanes_ready
         self._after = after
-        size = metrics.group_commit_size.labels("receipts")
         self._queue: GroupCommit[Receipt, bool] = GroupCommit(
             "receipts",
             self._apply,
             max_batch=max_batch,
             flushers=flushers,
             patience=patience,
-            observe=lambda items: size.observe(items),
+            observe=metrics.batches("receipts"),
         )
 
     async def submit(self, receipt: Receipt) -> bool:

@@ -83,6 +83,7 @@ class Database:
                 "jit": "off",
                 # A plan made while a table was small would go on scanning it as it grows; every statement has an index.
                 "enable_seqscan": "off",
+                "enable_bitmapscan": "off",
             },
         )
         return cls(pool, acquire_timeout)

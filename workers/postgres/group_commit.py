@@ -8,6 +8,7 @@ error tries the whole batch again, so an outage refuses nobody.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -57,8 +58,9 @@ class GroupCommit(Generic[T, R]):
         max_batch: int = 500,
         flushers: int = 1,
         patience: timedelta | None = None,
-        observe: Callable[[int], None] | None = None,
+        observe: Callable[[int, float], None] | None = None,
     ) -> None:
+        """`observe` hears the size of each batch and the seconds until it had its answers."""
         self._name = name
         self._apply = apply
         self._max_batch = max_batch
@@ -110,9 +112,10 @@ class GroupCommit(Generic[T, R]):
             batch = [(item, future) for item, future in batch if not future.done()]
             if not batch:
                 continue
-            if self._observe is not None:
-                self._observe(len(batch))
+            started = time.monotonic()
             results = await apply_in_halves([item for item, _ in batch], self._apply, self._patience)
+            if self._observe is not None:
+                self._observe(len(batch), time.monotonic() - started)
             for (_, future), result in zip(batch, results, strict=True):
                 if future.done():
                     continue

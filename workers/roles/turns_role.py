@@ -47,19 +47,18 @@ class TurnsRole:
         *,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
-        sizes = metrics.group_commit_size
         self._metrics = metrics
         self._journal = StepJournal(
             database,
             outbox.offer,
-            observe=sizes.labels("journal").observe,
+            observe=metrics.batches("journal"),
             finished=lambda agent, kind: metrics.steps.labels(agent, kind).inc(),
             reached=reached,
         )
         self._settlements = Settlements(
             database,
             recall_wait=settings.recall_wait,
-            observe=sizes.labels("settlement").observe,
+            observe=metrics.batches("settlement"),
             reached=reached,
         )
         caps = Caps.for_slots(settings.slots, len(app.agents))

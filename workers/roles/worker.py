@@ -76,6 +76,7 @@ class Worker:
         self._hints = Hints(settings.database_url)
         self._producer = RecordProducer(settings.kafka)
         self._outbox = Outbox(self._producer, settings.kafka.deliveries_topic)
+        self.metrics.commands_dropped.set_function(lambda: self._outbox.dropped)
         self._consumers: dict[str, RecordConsumer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()

@@ -6,7 +6,7 @@ Gauges that are read from the database say the same on every replica: aggregate 
 how to aggregate each one over processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -122,9 +122,24 @@ class Metrics:
             "group_commit_seconds", "One batched transaction", _QUICK, "queue"
         )
         self.pruned_rows = counters("pruned_rows", "Rows removed by retention", "table")
+        self.commands_dropped = gauge(
+            "commands_dropped",
+            "Addresses for which no delivery command was published, since the start",
+            "sum",
+        )
         self.log_lines_held_back = gauge(
             "log_lines_held_back", "Lines of the Kafka clients that were not written, since the start", "sum"
         )
+
+    def batches(self, queue: str) -> Callable[[int, float], None]:
+        """Counts the batches of one group commit: items and seconds of each."""
+        sizes, durations = self.group_commit_size.labels(queue), self.group_commit_seconds.labels(queue)
+
+        def observe(items: int, seconds: float) -> None:
+            sizes.observe(items)
+            durations.observe(seconds)
+
+        return observe
 
     def describe(self) -> Sequence[Described]:
         """Every metric in the order above, for documentation."""

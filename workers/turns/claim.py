@@ -35,8 +35,8 @@ from workers.turns.policy import (
     admits_suspect,
     agents_with_room,
     in_turns,
+    is_full,
     pick,
-    widened,
 )
 from workers.turns.store import Head, Ownership, Release
 
@@ -95,10 +95,26 @@ class Claims:
         self._after = _START
         self._ask_others_at = 0.0
 
-    async def claim(self, session_id: UUID, active: Sequence[Claimed], *, quick: bool = False) -> Claim:
-        """Claim as many due turns as the caps allow beside `active`; raises SessionGone."""
-        caps = widened(self._caps, quick)
-        running = [ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account) for turn in active]
+    async def claim(
+        self,
+        session_id: UUID,
+        active: Sequence[Claimed],
+        *,
+        waiting: Collection[UUID] = (),
+        quick: bool = False,
+    ) -> Claim:
+        """Claim as many due turns as the caps allow beside `active`; raises SessionGone.
+
+        While agents are `quick`, the runs of `waiting`, which wait for a commit, take no slot.
+        """
+        caps = self._caps
+        if is_full(len(active), caps, quick):
+            return Claim((), again=False)
+        running = [
+            ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account)
+            for turn in active
+            if not (quick and turn.own.run_id in waiting)
+        ]
         agents = agents_with_room(self._agents, running, caps)
         if len(running) >= caps.slots or not agents:
             return Claim((), again=False)

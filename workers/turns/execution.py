@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -91,6 +91,11 @@ class Execution:
             return
         self._stopping.setdefault(run_id, reason)
         task.cancel()
+
+    @property
+    def waiting(self) -> Collection[UUID]:
+        """Runs that wait for a commit of their journal at this moment."""
+        return self._journal.waiting
 
     async def run(self, claimed: Claimed) -> TurnEnd:
         """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""

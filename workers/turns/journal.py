@@ -7,6 +7,7 @@ delivery command is published after the commit, and a crash between the two is f
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -43,7 +44,7 @@ class StepJournal:
         published: Callable[[Sequence[PublishedDelivery]], None],
         *,
         patience: timedelta | None = None,
-        observe: Callable[[int], None] | None = None,
+        observe: Callable[[int, float], None] | None = None,
         finished: Callable[[str, str], None] = lambda agent, kind: None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
@@ -53,13 +54,15 @@ class StepJournal:
         self._finished = finished
         self._reached = reached
         self._waits: dict[UUID, float] = {}
+        self.waiting: Counter[UUID] = Counter()
+        """Runs whose turn waits for its journal at this moment."""
         self._queue: GroupCommit[JournalWrite, None] = GroupCommit(
             "journal", self._commit, patience=patience, observe=observe
         )
 
     def of(self, turn: Claimed, recorded: Mapping[tuple[int, int], StepRecord]) -> TurnSteps:
         """The journal port of one turn, with what an earlier life of its run recorded."""
-        return TurnSteps(self._queue, turn, recorded, self._waits)
+        return TurnSteps(self._queue, turn, recorded, self._waits, self.waiting)
 
     def take_wait(self, run_id: UUID) -> float:
         """Seconds that the run's turn waited for its journal so far; asked once, when the turn has ended."""
@@ -125,15 +128,18 @@ class TurnSteps:
         turn: Claimed,
         recorded: Mapping[tuple[int, int], StepRecord],
         waits: dict[UUID, float],
+        waiting: Counter[UUID],
     ) -> None:
         self._queue = queue
         self._turn = turn
         self._waits = waits
+        self._waiting = waiting
         self.recorded = recorded
 
     async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
         """Return once `record`, with its reply if any, has committed; raises LostOwnership."""
-        asked = time.monotonic()
+        run_id, asked = self._turn.own.run_id, time.monotonic()
+        self._waiting[run_id] += 1
         try:
             await self._queue.submit(JournalWrite(self._turn, record, emit))
         except LostOwnership:
@@ -145,5 +151,7 @@ class TurnSteps:
             )
             raise
         finally:
-            run_id = self._turn.own.run_id
+            self._waiting[run_id] -= 1
+            if not self._waiting[run_id]:
+                del self._waiting[run_id]
             self._waits[run_id] = self._waits.get(run_id, 0.0) + time.monotonic() - asked

@@ -115,7 +115,9 @@ class TurnLoop:
                 return False
             with self._unsure_unless_done():
                 quick = self._pace.is_quicker_than(QUICK_AGENT_SECONDS)
-                claim = await self._claims.claim(self._session.id, active, quick=quick)
+                claim = await self._claims.claim(
+                    self._session.id, active, waiting=self._execution.waiting, quick=quick
+                )
             for claimed in claim.turns:
                 self._start(claimed)
         return claim.again

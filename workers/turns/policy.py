@@ -42,12 +42,12 @@ class Caps:
 
 QUICK_AGENT_SECONDS = 0.02
 QUICK_WIDTH = 4
+"""How many times its slots a worker owns at most while its agents are quick, waits for commits included."""
 
 
-def widened(caps: Caps, quick: bool) -> Caps:
-    """The caps of the moment: agents that take milliseconds mostly wait for commits, so that more of them fit."""
-    width = QUICK_WIDTH if quick else 1
-    return Caps(caps.slots * width, caps.per_agent * width, caps.per_account * width)
+def is_full(owned: int, caps: Caps, quick: bool) -> bool:
+    """Whether to own no further turn; of quick agents, which mostly wait for commits, more may be owned than run."""
+    return owned >= caps.slots * (QUICK_WIDTH if quick else 1)
 
 
 def in_turns(offered: Iterable[ReadyLane]) -> list[ReadyLane]:

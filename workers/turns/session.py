@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import psycopg
@@ -33,6 +34,13 @@ END_SESSION = load(__package__, "end_session")
 DEFAULT_LEASE = timedelta(seconds=15)
 EXIT_STUCK_LOOP = 70
 _TICK = 0.5
+# Bounded everywhere, so that a network that swallows packets cannot hold the thread.
+_CONNECTION: Final[dict[str, Any]] = {
+    "application_name": "parley-session",
+    "connect_timeout": 5,
+    "tcp_user_timeout": 5000,
+    "options": "-c statement_timeout=5000 -c lock_timeout=5000",
+}
 
 log = structlog.get_logger(__name__)
 
@@ -104,9 +112,7 @@ class WorkerSession:
             silent_ticks, seen_beats = self._watch_loop(silent_ticks, seen_beats)
             if time.monotonic() >= next_renewal:
                 try:
-                    connection = connection or psycopg.connect(
-                        self._url, autocommit=True, connect_timeout=5, application_name="parley-session"
-                    )
+                    connection = connection or psycopg.connect(self._url, autocommit=True, **_CONNECTION)
                     if not opened:
                         self._execute(connection, OPEN_SESSION)
                         opened = True

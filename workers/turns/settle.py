@@ -45,7 +45,7 @@ class Settlements:
         *,
         recall_wait: timedelta = DEFAULT_RECALL_WAIT,
         patience: timedelta | None = None,
-        observe: Callable[[int], None] | None = None,
+        observe: Callable[[int, float], None] | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._database = database

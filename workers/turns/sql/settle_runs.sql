@@ -1,5 +1,5 @@
 -- Ends the turns of the lanes $1 (bigint[], locked and owned) and their runs $2 (uuid[]): status $3, reason $4, usage $5
--- (text[] of JSON). Clears owner and snapshot with the status.
+-- (text[] of JSON). Clears owner and snapshot with the status, and tells the reservations how their runs ended.
 with done as (
     select * from unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[])
         as d (lane_id, run_id, status, reason, usage)
@@ -12,5 +12,14 @@ ended as (
        set status = done.status, reason = done.reason, usage = done.usage::jsonb, finished_at = parley_now()
       from done
      where r.id = done.run_id
+    returning r.id, r.agent, r.channel, r.account, r.event_id, r.status
+),
+told as (
+    update reservations
+       set outcome = ended.status
+      from ended
+     where (reservations.agent, reservations.channel, reservations.account, reservations.event_id)
+           = (ended.agent, ended.channel, ended.account, ended.event_id)
+       and reservations.run_id = ended.id
 )
 delete from turns using done where turns.lane_id = done.lane_id
