@@ -58,7 +58,13 @@ def _run_parley(
     with ExitStack() as stack:
         workers = [
             stack.enter_context(
-                child("benchmarks.parley_side", shared.database, shared.bootstrap, shared.receiver.url)
+                child(
+                    "benchmarks.parley_side",
+                    shared.database,
+                    shared.bootstrap,
+                    shared.receiver.url,
+                    folder=shared.folder,
+                )
             )
             for _ in range(chosen.workers)
         ]
@@ -85,7 +91,12 @@ def _run_parley(
 def _run_bare(shared: Services, events: int, conversations: int) -> dict[str, Any]:
     commits, wal = shared.written()
     with child(
-        "benchmarks.bare_side", shared.database, shared.bootstrap, shared.receiver.url, BARE_TOPIC
+        "benchmarks.bare_side",
+        shared.database,
+        shared.bootstrap,
+        shared.receiver.url,
+        BARE_TOPIC,
+        folder=shared.folder,
     ) as bare:
         shared.receiver.wait_for(events, STALL_SECONDS, bare)
         time.sleep(SETTLE_SECONDS)

@@ -79,5 +79,5 @@ async def serve(database: str, bootstrap: str, receiver: str) -> None:
 
 
 if __name__ == "__main__":
-    configure("WARNING", json=False, final=True)
+    configure(final=True)
     uvloop.run(serve(*sys.argv[1:4]))

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ STOP_SECONDS = 40.0
 
 
 class ChildEnded(RuntimeError):
-    """A child ended before its time; `module` names it, its errors went to our own stderr."""
+    """A child ended before its time; `module` names it, `told` is the end of what it logged."""
 
-    def __init__(self, module: str, code: int | None) -> None:
-        super().__init__(f"{module} ended with code {code}")
+    def __init__(self, module: str, code: int | None, told: str) -> None:
+        super().__init__(f"{module} ended with code {code}: {told}")
         self.module = module
 
 
@@ -29,11 +30,12 @@ class Child:
     module: str
     process: subprocess.Popen[bytes]
     said: dict[str, Any]
+    log: Path
 
     def check(self) -> None:
         """Raises ChildEnded when it does not run any more."""
         if self.process.poll() is not None:
-            raise ChildEnded(self.module, self.process.returncode)
+            raise ChildEnded(self.module, self.process.returncode, _end_of(self.log))
 
     def cpu_seconds(self) -> float:
         """Processor time that it has used so far, user and system (Linux; 0 elsewhere)."""
@@ -55,21 +57,33 @@ class Child:
                 self.process.wait()
 
 
+def _end_of(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+
 @contextmanager
-def child(module: str, *arguments: str) -> Iterator[Child]:
-    """Run `python -m module arguments`, wait for its first line; ends with us, however we end (Linux)."""
+def child(module: str, *arguments: str, folder: Path) -> Iterator[Child]:
+    """Run `python -m module arguments`, wait for its first line; ends with us, however we end (Linux).
+
+    What it logs goes to a file of its own in `folder`, as a service's log goes to a file or a pipe.
+    """
+    log = folder / f"{module}.{time.monotonic_ns()}.log"
     setpriv = shutil.which("setpriv")
     tied = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
-    process = subprocess.Popen(
-        [*tied, sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*tied, sys.executable, "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
     assert process.stdout is not None
     with process.stdout:
         try:
             line = process.stdout.readline()
             if not line:
-                raise ChildEnded(module, process.wait())
-            running = Child(module, process, json.loads(line))
+                raise ChildEnded(module, process.wait(), _end_of(log))
+            running = Child(module, process, json.loads(line), log)
             yield running
             running.stop()
         finally:

@@ -57,7 +57,7 @@ def services() -> Iterator[Services]:
             runner.upgrade(database)
             settings = KafkaSettings(bootstrap=cluster.bootstrap, replication=1)
             create_topics(cluster, [*settings.topics, BARE_TOPIC], partitions=settings.partitions)
-            with child("benchmarks.receiver") as receiver:
+            with child("benchmarks.receiver", folder=Path(folder)) as receiver:
                 yield Services(database, cluster.bootstrap, Receiver(receiver.said["port"], folder), folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
