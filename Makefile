@@ -7,6 +7,9 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-e
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 RULES ?= off
 ARGS ?=
+# Tests wait more than they compute, so a few run at once; each of these has a broker and a database server of its own.
+JOBS ?= 3
+SPREAD := -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check format rules bench kafka lock clean
@@ -26,7 +29,7 @@ demo: setup  ## the main job on embedded services (BREAK=dedupe|recover|reconcil
 	$(BIN)/parley demo $(if $(BREAK),--break $(BREAK)) $(ARGS)
 
 test: setup  ## every test but the long ones; on a real broker where there can be one (REQUIRE_KAFKA=1: must be)
-	$(BIN)/pytest -m "not long" --rules=$(RULES) $(ARGS)
+	$(BIN)/pytest $(SPREAD) -m "not long" --rules=$(RULES) $(ARGS)
 
 test-long: setup  ## the tests that take minutes
 	REQUIRE_KAFKA=1 $(BIN)/pytest -m long --timeout=1800 $(ARGS)
@@ -42,7 +45,7 @@ format: setup  ## put the code into its format, mend what the linter can mend
 	$(BIN)/ruff check --fix .
 
 rules: setup  ## the whole suite, then one line a rule; fails when a due rule is not shown
-	REQUIRE_KAFKA=1 $(BIN)/pytest --rules=gate --timeout=1800 $(ARGS)
+	REQUIRE_KAFKA=1 $(BIN)/pytest $(SPREAD) --rules=gate --timeout=1800 $(ARGS)
 
 bench: setup  ## the benchmarks, on brokers of their own
 	$(BIN)/python -m benchmarks $(ARGS)

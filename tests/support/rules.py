@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 AT_MOST = 3
+PROPERTY = "rules"
 
 _ITEM = re.compile(r"^- (?P<first>(?P<prefix>[A-Z]{2})-\d+)\b(?P<rest>.*)$")
 _LATER = re.compile(
@@ -118,7 +119,6 @@ class RulesPlugin:
     def __init__(self, matrix: Matrix, mode: str) -> None:
         self.matrix = matrix
         self.mode = mode
-        self._marked: dict[str, set[str]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         faults: list[str] = []
@@ -130,12 +130,15 @@ class RulesPlugin:
                 f"{item.nodeid} names the unknown rule {rule}"
                 for rule in sorted(named - {*self.matrix.rules})
             ]
-            self._marked[item.nodeid] = named
+            # On the report, which also reaches the process that prints, when several run the tests.
+            item.user_properties.append((PROPERTY, sorted(named)))
         if faults:
             raise pytest.UsageError("\n".join(faults))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for rule in self._marked.get(report.nodeid, ()):
+        rules = next((value for name, value in report.user_properties if name == PROPERTY), ())
+        assert isinstance(rules, list | tuple)
+        for rule in rules:
             shown = self.matrix.shown[rule]
             if report.failed:
                 shown.failed += 1
@@ -145,6 +148,8 @@ class RulesPlugin:
                 shown.passed += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(session.config, "workerinput"):
+            return
         if self.mode == "gate" and exitstatus == pytest.ExitCode.OK and self.matrix.gaps():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
