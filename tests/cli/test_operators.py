@@ -89,6 +89,14 @@ def test_a_database_that_is_away_or_empty_is_told_apart(terminal: Terminal, empt
     assert "hunter2" not in away.err
 
 
+def test_a_port_that_cannot_be_is_a_line_and_no_traceback(terminal: Terminal) -> None:
+    terminal.environment["PARLEY_DATABASE_URL"] = "postgresql://ann:planted-secret@127.0.0.1:65536/parley"
+
+    said = terminal.parley("runs", "list")
+
+    assert (said.code, said.errors) == (1, ["error: PARLEY_DATABASE_URL is not a postgresql:// URL"])
+
+
 def test_the_doctor_reports_what_it_can_and_fails_where_something_is_away(
     terminal: Terminal, database_url: str
 ) -> None:

@@ -104,3 +104,35 @@ def test_missing_settings_end_with_a_line_each(terminal: Terminal) -> None:
 
     assert said.code == 1
     assert len(said.errors) == 2
+
+
+def test_a_database_without_tables_ends_with_one_line_that_says_what_to_run(
+    terminal: Terminal, empty_database_url: str
+) -> None:
+    terminal.write_app()
+    terminal.reach(empty_database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = "127.0.0.1:1"
+
+    with served(terminal, "delivery") as (process, _address):
+        code = process.wait(WITHIN.total_seconds())
+
+    assert code == 1
+    assert said_by(terminal).splitlines()[-1].startswith("error: ")
+    assert said_by(terminal).endswith("run `parley migrate`\n")
+    assert "Traceback" not in said_by(terminal)
+
+
+@pytest.mark.kafka
+def test_a_missing_topic_ends_with_one_line_that_says_what_to_run(
+    terminal: Terminal, database_url: str, kafka: KafkaCluster
+) -> None:
+    terminal.write_app()
+    terminal.reach(database_url, kafka)
+    terminal.use_topics(Topics.fresh())
+
+    with served(terminal, "intake") as (process, _address):
+        code = process.wait(WITHIN.total_seconds())
+
+    assert code == 1
+    assert said_by(terminal).splitlines()[-1].startswith("error: Kafka topics missing: ")
+    assert "Traceback" not in said_by(terminal)

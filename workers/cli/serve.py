@@ -105,10 +105,9 @@ async def run_until_signalled(worker: "Worker") -> None:
 
     await worker.start()
     settle_garbage_collector()
-    async with asyncio.TaskGroup() as tasks:
-        draining = tasks.create_task(drain_when_asked(), name="drain-when-asked")
-        try:
-            await worker.run_until_stopped()
-        finally:
-            if not asked.is_set():
-                draining.cancel()
+    draining = asyncio.create_task(drain_when_asked(), name="drain-when-asked")
+    try:
+        await worker.run_until_stopped()
+    finally:
+        draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)

@@ -24,7 +24,8 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 MIN_IDEMPOTENCY_TTL: Final = timedelta(hours=48)
 _DAY: Final = timedelta(days=1)
-_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d{0,5})?")
+_HOST: Final = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::(\d{0,5}))?")
+_LAST_PORT: Final = 65535
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -153,8 +154,10 @@ def _is_postgres_url(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    return parts.scheme in ("postgresql", "postgres") and all(_HOST.fullmatch(host) for host in hosts)
+    hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    return parts.scheme in ("postgresql", "postgres") and all(
+        host is not None and int(host[1] or 0) <= _LAST_PORT for host in hosts
+    )
 
 
 class _Reader:

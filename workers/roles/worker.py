@@ -132,7 +132,10 @@ class Worker:
             consumer.drain()
         if self._delivery is not None:
             self._delivery.begin_drain()
-        stuck = await self._turns.drain(self.settings.grace) if self._turns is not None else 0
+        stuck = 0
+        if self._turns is not None:
+            stuck = await self._turns.drain(self.settings.grace)
+            await self._bounded(self._turns.close())
         if self._delivery is not None:
             await self._bounded(self._delivery.close())
         self._outbox.stop()
@@ -224,17 +227,23 @@ class Worker:
                 lease_for=self.settings.lease_for,
                 renewed=self.metrics.lease_renewals.labels("renewed").inc,
             )
-            await session.start(within=timedelta(days=1))
-            self._session = session
-            roles = self._roles_under(session)
             try:
-                await self._until_lost(session, roles)
-            finally:
+                await session.start(within=timedelta(days=1))
+                self._session = session
+                await self._until_lost(session, self._roles_under(session))
+            except asyncio.CancelledError:
                 await session.stop_renewing()
-            self.metrics.lease_renewals.labels("lost").inc()
-            if self._turns is not None:
-                self._turns.abandon()
-                await self._turns.loop.idle()
+                raise
+            if session.lost.is_set():
+                await self._give_up(session)
+        # A drain goes on renewing until the last turn is settled; it ends the session itself.
+
+    async def _give_up(self, session: WorkerSession) -> None:
+        await session.stop_renewing()
+        self.metrics.lease_renewals.labels("lost").inc()
+        if self._turns is not None:
+            self._turns.abandon()
+            await self._turns.loop.idle()
 
     def _roles_under(self, session: WorkerSession) -> list[Coroutine[Any, Any, None]]:
         running: list[Coroutine[Any, Any, None]] = []
@@ -307,8 +316,8 @@ class Worker:
         if task.cancelled() or task.exception() is None:
             return
         failed = PartFailed(name)
-        failed.__cause__ = task.exception()
-        log.error("worker.part_failed", part=name, error=repr(task.exception()))
+        failed.__cause__ = _own_error(task.exception())
+        log.error("worker.part_failed", part=name, error=repr(failed.__cause__))
         self._failed = self._failed or failed
         self._stop.set()
 
@@ -328,3 +337,10 @@ class Worker:
     def _joined(self, role: str) -> bool:
         consumer = self._consumers.get(role)
         return consumer is not None and consumer.joined
+
+
+def _own_error(error: BaseException | None) -> BaseException | None:
+    """What a part failed with: a task group that wraps a single error says nothing of its own."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
