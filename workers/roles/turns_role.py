@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class TurnsRole:
-    """Built anew for each worker session; `run()` until cancelled, `drain()` before the session ends."""
+    """Built anew for each worker session; `run()` until cancelled, `drain()` and `close()` before the session ends."""
 
     def __init__(
         self,
@@ -105,10 +105,12 @@ class TurnsRole:
 
     async def drain(self, grace: timedelta) -> int:
         """Finish or release every turn; returns how many agents did not let go of theirs."""
-        stuck = await self.loop.drain(grace)
+        return await self.loop.drain(grace)
+
+    async def close(self) -> None:
+        """Wait for what is being committed; without a database that takes for ever."""
         await self._settlements.close()
         await self._journal.close()
-        return stuck
 
     def abandon(self) -> None:
         """The session is lost: cancel every agent and write nothing more."""
