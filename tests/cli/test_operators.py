@@ -1,10 +1,17 @@
 """The commands over the database: what they print, and how they end."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import psycopg
 import pytest
 
 from migrations import runner
 from tests.cli.desk import Terminal
+
+ROOT = Path(__file__).parents[2]
 
 QUEUED = """
     with lane as (insert into lanes (key, kind) values (%s, 'run') returning id)
@@ -95,6 +102,27 @@ def test_a_port_that_cannot_be_is_a_line_and_no_traceback(terminal: Terminal) ->
     said = terminal.parley("runs", "list")
 
     assert (said.code, said.errors) == (1, ["error: PARLEY_DATABASE_URL is not a postgresql:// URL"])
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_an_output_that_takes_nothing_is_not_taken_for_a_database_that_is_away(
+    terminal: Terminal, database_url: str, form: tuple[str, ...]
+) -> None:
+    terminal.reach(database_url)
+    command = [sys.executable, "-c", "from workers.cli import main; main()", "runs", "list", *form]
+    environment = {**os.environ, **terminal.environment, "PYTHONPATH": str(ROOT)}
+    reader, left = os.pipe()
+    os.close(reader)
+
+    with Path("/dev/full").open("wb") as full, os.fdopen(left, "wb") as pipe:
+        said = [
+            subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=environment, check=False)
+            for out in (full, pipe)
+        ]
+
+    assert [each.returncode for each in said] == [1, 1]
+    assert said[0].stderr == b"error: standard output cannot be written: No space left on device\n"
+    assert said[1].stderr == b""
 
 
 def test_the_doctor_reports_what_it_can_and_fails_where_something_is_away(

@@ -1,6 +1,5 @@
 """`parley dev` and `parley demo`: everything on this machine, with nothing to install, for development only."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -115,4 +114,3 @@ def _say_where(app: "App", port: int) -> None:
     print_line("  stop with ctrl-c")
     print_line("  for development only: the broker keeps its records in memory, and nobody has to log in")
     print_line("")
-    sys.stdout.flush()

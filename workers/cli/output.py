@@ -5,19 +5,23 @@ Values that came from outside are shown as plain text: no markup, no control cha
 
 import dataclasses
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TextIO
 from uuid import UUID
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _WIDE: Final = 220
+_NOT_WRITTEN: Final = 1
 
 
 def plain(value: object) -> Any:
@@ -41,7 +45,8 @@ def plain(value: object) -> Any:
 
 def print_json(value: object) -> None:
     """Write one JSON document."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
+    with _output() as stream:
+        stream.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> None:
@@ -54,7 +59,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    _console().print(table)
+    _print(table)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -64,12 +69,12 @@ def print_fields(fields: Mapping[str, object]) -> None:
     table.add_column(overflow="fold")
     for name, value in fields.items():
         table.add_row(Text(name), Text(_cell(value)))
-    _console().print(table)
+    _print(table)
 
 
 def print_line(text: str) -> None:
     """Write one line."""
-    _console().print(Text(printable(text)), soft_wrap=True)
+    _print(Text(printable(text)), soft_wrap=True)
 
 
 def printable(text: str) -> str:
@@ -77,8 +82,29 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+def _print(what: Table | Text, *, soft_wrap: bool = False) -> None:
+    with _output() as stream:
+        console = Console(file=stream, width=None if stream.isatty() else _WIDE, highlight=False)
+        with console.capture() as rendered:
+            console.print(what, soft_wrap=soft_wrap)
+        stream.write(rendered.get())
+
+
+@contextmanager
+def _output() -> Iterator[TextIO]:
+    """Standard output, flushed at the end; ends the command where it is closed, full, or its reader has left."""
+    stream: TextIO | None = sys.stdout
+    if stream is None:
+        raise typer.Exit(_NOT_WRITTEN)
+    try:
+        yield stream
+        stream.flush()
+    except OSError as error:
+        # What is still buffered would fail once more when the interpreter ends.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+        raise typer.Exit(_NOT_WRITTEN) from None
 
 
 def _cell(value: object) -> str:
