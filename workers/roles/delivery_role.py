@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from workers.app import App
+from workers.delivery.errors import SessionEnded
 from workers.delivery.loops.consumer import DeliveryConsumer
 from workers.delivery.loops.reconciler import Reconciler
 from workers.delivery.loops.sender import Sender, SendLimits
@@ -54,13 +55,17 @@ class DeliveryRole:
             after=reached,
         )
         self._commands = DeliveryConsumer(self.sender, metrics)
+        self._session = session
 
     async def run(self, consumer: RecordConsumer) -> None:
-        """Send and reconcile until `drain()` or cancellation; the consumer's batches are hints."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.sender.run(), name="sender")
-            tasks.create_task(self._reconciler.run(), name="reconciler")
-            tasks.create_task(consumer.run(self._commands.handle), name="delivery-commands")
+        """Send and reconcile until `begin_drain()`, cancellation, or the loss of the session; batches are hints."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.sender.run(), name="sender")
+                tasks.create_task(self._reconciler.run(), name="reconciler")
+                tasks.create_task(consumer.run(self._commands.handle), name="delivery-commands")
+        except* SessionEnded:
+            self._session.lost.set()
 
     def begin_drain(self) -> None:
         """Start no send and no look-up any more; those under way finish."""

@@ -1,0 +1,37 @@
+"""A worker whose session was taken over goes on under a new one, whichever of its parts notices first."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.events import KEYS, an_event
+from tests.support.running import Site, a_worker
+from tests.support.waiting import eventually
+from workers.agents.agent import Agent, Subscription
+from workers.agents.turn import Turn
+from workers.app import App
+from workers.channels.lab import LabChannel
+
+
+async def echo(turn: Turn) -> None:
+    await turn.reply(turn.event.text)
+
+
+@pytest.mark.rule("EN-17")
+@pytest.mark.parametrize("role", ["turns", "delivery"])
+async def test_a_worker_that_was_taken_over_opens_a_new_session_and_goes_on(site: Site, role: str) -> None:
+    lab = LabChannel(keys=KEYS)
+    app = App(
+        "tested", agents=[Agent("echo", runs=echo, subscriptions=[Subscription("lab")])], channels=[lab]
+    )
+    # The lease is renewed every twenty seconds: it is the role that notices first.
+    async with a_worker(
+        site, app, roles=frozenset({"intake", role}), lease_for=timedelta(seconds=60)
+    ) as worker:
+        await eventually("a session", lambda: worker._session is not None)
+        first = worker._session
+        await site.database.execute("update worker_sessions set dead_at = now()")
+        await site.publish(an_event())
+
+        await eventually("another session", lambda: worker._session is not first)
+        assert not worker._stop.is_set()
