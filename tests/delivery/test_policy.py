@@ -59,7 +59,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.sampled_from(["timeout", CANCELLED, SESSION_ENDED]).map(Uncertain),
     st.builds(
         NotSent,
-        reason=st.just("HTTP 429"),
+        reason=st.sampled_from(["HTTP 429", CANCELLED, SESSION_ENDED]),
         retry_after=st.none() | SECONDS,
         scope=st.sampled_from(["address", "account", "channel"]),
         rate_limited=st.booleans(),

@@ -104,7 +104,11 @@ def decide_receipt(
                 return Verdict(lost, EXHAUSTED, failures=counted, hold=_hold(outcome, retries))
             wait = _wait(outcome, failures, jitter, retries)
             return Verdict(
-                DeliveryState.PENDING, outcome.reason, wait, failures=counted, hold=_hold(outcome, retries)
+                DeliveryState.PENDING,
+                _as_told(outcome.reason),
+                wait,
+                failures=counted,
+                hold=_hold(outcome, retries),
             )
         case never:
             assert_never(never)
