@@ -260,6 +260,7 @@ async def test_cancelling_ends_what_waits_and_asks_about_what_is_under_way(datab
         desk.channel.send = slow  # type: ignore[method-assign]
         [first] = await desk.reply("first", conversation=conversation)
         [second] = await desk.reply("second", conversation=conversation)
+        await desk.reply("aside", conversation=conversation, recalled=False)
         sending = asyncio.create_task(desk.send())
         await under_way.wait()
 
@@ -268,7 +269,7 @@ async def test_cancelling_ends_what_waits_and_asks_about_what_is_under_way(datab
         go_on.set()
         await sending
 
-        assert ended == 1
+        assert ended == 2
         assert (await desk.row(second))["reason"] == "abandoned"
         assert await desk.attempts(first) == [("send", "sent", True)]
         assert await desk.state_of(first) is DeliveryState.SENDING

@@ -108,7 +108,8 @@ async def abandon_pending(tx: Connection, run_ids: Sequence[UUID], reason: str =
     sent, or whose answer was lost, is marked cancelled and ends `sent` or `unknown` by reconciliation.
     """
     ended = await tx.fetch(_ABANDON_DELIVERIES, list(run_ids), reason)
-    await finish_replies(tx, [row["reply_key"] for row in ended], [row["lane_id"] for row in ended])
+    recalled = [row for row in ended if row["recalled"]]
+    await finish_replies(tx, [row["reply_key"] for row in recalled], [row["lane_id"] for row in recalled])
     return len(ended)
 
 

@@ -1,5 +1,5 @@
 -- Ends the pending deliveries of runs $1 with reason $2 and marks those under way or uncertain as cancelled.
--- Returns reply_key and lane_id of the recalled ones that ended. Locks in id order.
+-- Returns reply_key, lane_id and recalled of those that ended. Locks in id order.
 with open as (
     select id
       from deliveries
@@ -19,6 +19,6 @@ marked as (
      where d.id = open.id and d.finished_at is null
     returning d.reply_key, d.lane_id, d.recalled, d.finished_at
 )
-select reply_key, lane_id
+select reply_key, lane_id, recalled
   from marked
- where recalled and finished_at is not null
+ where finished_at is not null
