@@ -104,7 +104,7 @@ async def test_the_list_is_paged_filtered_and_without_text(desk: Desk) -> None:
     await desk.sender.run_once((await desk.addresses())[:1])
 
     first = await list_deliveries(desk.db, limit=3)
-    rest = await list_deliveries(desk.db, limit=3, before=first[-1].position)
+    rest = await list_deliveries(desk.db, limit=3, before=first[-1].delivery_id)
     failed = await list_deliveries(desk.db, states=[DeliveryState.FAILED], channel="lab")
 
     assert [each.address for each in first + rest] == [f"chat-{number}" for number in (4, 3, 2, 1, 0)]

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.delivery import DeliveryState
+from schemas.run import new_uuid7
 from workers.channels.lab import LabChannel
 from workers.channels.port import Channel
 from workers.delivery.journal import NewDelivery, PublishedDelivery, journal
@@ -81,7 +82,7 @@ def a_reply(
     reply_key = f"{conversation.run_id}:{step}:0"
     return [
         NewDelivery(
-            id=uuid.uuid4(),
+            id=new_uuid7(),
             key=reply_key if len(chunks) == 1 else f"{reply_key}:{chunk}",
             reply_key=reply_key,
             chunk=chunk,

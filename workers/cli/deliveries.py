@@ -23,13 +23,14 @@ def list_(
     ),
     channel: str | None = typer.Option(None, help="Only this channel."),
     run_id: str | None = typer.Option(None, "--run", help="Only those of this run."),
-    before: int | None = typer.Option(None, help="Only those before this position: the next page."),
+    before: str | None = typer.Option(None, help="Only those before this delivery: the next page."),
     at_most: AtMost = 50,
     as_json: Json = False,
 ) -> None:
     """The newest deliveries, newest first; no message text."""
     of_run = None if run_id is None else identifier(run_id, "run")
-    run(_list(state or [], channel, of_run, before, at_most, as_json))
+    after_page = None if before is None else identifier(before, "delivery")
+    run(_list(state or [], channel, of_run, after_page, at_most, as_json))
 
 
 @group.command()
@@ -73,7 +74,7 @@ async def _list(
     states: list[str],
     channel: str | None,
     run_id: UUID | None,
-    before: int | None,
+    before: UUID | None,
     at_most: int,
     as_json: bool,
 ) -> None:
@@ -96,10 +97,9 @@ async def _list(
         print_json(lines)
         return
     print_table(
-        ("position", "delivery", "state", "reason", "attempt", "channel", "address", "created", "ended"),
+        ("delivery", "state", "reason", "attempt", "channel", "address", "created", "ended"),
         [
             (
-                line.position,
                 line.delivery_id,
                 line.state.value,
                 line.reason,

@@ -28,9 +28,8 @@ _MOST_LISTED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ListedDelivery:
-    """One delivery without its text; `position` is the cursor of the next page."""
+    """One delivery without its text."""
 
-    position: int
     delivery_id: UUID
     key: str
     run_id: UUID
@@ -55,10 +54,10 @@ async def list_deliveries(
     states: Sequence[DeliveryState] = (),
     channel: str | None = None,
     run_id: UUID | None = None,
-    before: int | None = None,
+    before: UUID | None = None,
     limit: int = 50,
 ) -> list[ListedDelivery]:
-    """Newest first, at most `limit` (500); `before` is the last position of the page before. Empty
+    """Newest first, at most `limit` (500); `before` is the last delivery of the page before. Empty
     `states`: all."""
     wanted = [state.value for state in states] or None
     rows = await db.fetch(_LIST_DELIVERIES, wanted, channel, run_id, before, min(limit, _MOST_LISTED))
@@ -123,7 +122,6 @@ async def _finish(tx: Connection, moved: Sequence[Row]) -> None:
 
 def _listed(row: Row) -> ListedDelivery:
     return ListedDelivery(
-        position=row["position"],
         delivery_id=row["id"],
         key=row["key"],
         run_id=row["run_id"],
