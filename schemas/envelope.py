@@ -20,8 +20,6 @@ from schemas.signing import SigningKey, sign
 SPEC_VERSION: Final = "1.0"
 CONTENT_TYPE: Final = "application/json"
 
-KafkaHeaders = Sequence[tuple[str, bytes]]
-
 _NAMES: Final = {
     "ce_specversion": "specversion",
     "ce_id": "id",

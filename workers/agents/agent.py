@@ -1,21 +1,16 @@
 """What an agent is: a name, what runs, what it listens to, and what it may use."""
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from schemas.errors import Misconfigured
 from schemas.event import Event
 from workers.agents.meter import DEFAULT_LIMITS, RunLimits
 from workers.agents.policy import OnChange
-
-if TYPE_CHECKING:
-    from workers.agents.turn import Turn
-
-AgentFunction = Callable[["Turn"], Awaitable[None]]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.IGNORECASE)
 

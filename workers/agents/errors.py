@@ -38,10 +38,6 @@ class LimitExceeded(Rejected):
         self.limit = limit
 
 
-class TurnCancelled(ParleyError):
-    """Somebody asked for the turn to stop: an operator, the API, or a newer input."""
-
-
 class NotJournalable(Misconfigured):
     """A step's argument or result is no JSON value; `type_name` is what it was, `where` the part of the step."""
 
@@ -116,8 +112,6 @@ def classify(error: BaseException) -> Retryable | Permanent:
             return Permanent("replay_diverged")
         case LimitExceeded():
             return Permanent(f"limit_exceeded: {error.kind}")
-        case TurnCancelled():
-            return Permanent("cancelled")
         case Transient():
             return Retryable(_class_name(error), error.retry_after)
         case ParleyError():

@@ -101,9 +101,7 @@ async def dev_worker(
         await asyncio.to_thread(runner.upgrade, services.database_url)
         kafka = KafkaSettings.embedded(services.bootstrap)
         await touch_topics(kafka)
-        settings = Settings(
-            services.database_url, kafka, grace=_GRACE, http_port=port, log_json=False, embedded=True
-        )
+        settings = Settings(services.database_url, kafka, grace=_GRACE, http_port=port, log_json=False)
         yield DevWorker(app, settings, serving)
 
 

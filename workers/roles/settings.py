@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeVar, get_args
@@ -56,9 +56,7 @@ class Settings:
     http_port: int = 8080
     log_level: str = "info"
     log_json: bool = True
-    embedded: bool = False
     pool_size: int = 8
-    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_settings(environment: Mapping[str, str] | None = None, **overrides: object) -> Settings:

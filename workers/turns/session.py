@@ -49,10 +49,6 @@ def _leave_process() -> None:
     os._exit(EXIT_STUCK_LOOP)
 
 
-class SessionLost(Exception):
-    """A takeover marked this worker's session dead."""
-
-
 class WorkerSession:
     """The lease of this process. `start()` opens it, `lost` is set when it is gone, `end()` closes it."""
 

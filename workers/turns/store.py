@@ -64,7 +64,6 @@ class Head:
     cancel_requested: bool
     due_at: datetime
     due: bool
-    admitted_at: datetime
     resumed: bool
     owned_by: UUID | None
     snapshot: bytes | None
@@ -129,7 +128,6 @@ def _head(row: Row) -> Head:
         cancel_requested=row["cancel_requested"],
         due_at=row["due_at"],
         due=row["due"],
-        admitted_at=row["admitted_at"],
         resumed=row["resumed"],
         owned_by=row["owned_by"],
         snapshot=row["snapshot"],

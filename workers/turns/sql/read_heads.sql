@@ -8,13 +8,12 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
        r.cancel_requested_at is not null as cancel_requested,
        greatest(r.due_at, gate.opens_at) as due_at,
        greatest(r.due_at, gate.opens_at) <= parley_now() as due,
-       r.admitted_at,
        t.run_id is not null as resumed, coalesce(t.session_id, case when t.run_id <> r.id then t.run_id end) as owned_by,
        t.snapshot
   from lanes l
  cross join lateral (
        select id, generation, agent, memory_key, channel, account, event_id, status, retries, crashes, attempts,
-              traceparent, event, cancel_requested_at, due_at, admitted_at
+              traceparent, event, cancel_requested_at, due_at
          from runs
         where runs.lane_id = l.id and runs.finished_at is null
         order by runs.position
