@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, TextIO
 from uuid import UUID
 
@@ -101,7 +102,7 @@ def _output() -> Iterator[TextIO]:
         stream.flush()
     except OSError as error:
         # What is still buffered would fail once more when the interpreter ends.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
         raise typer.Exit(_NOT_WRITTEN) from None
