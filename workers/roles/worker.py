@@ -146,8 +146,7 @@ class Worker:
             if not task.done():
                 task.cancel(name)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        for consumer in self._consumers.values():
-            await consumer.stop()
+        await asyncio.gather(*(consumer.stop() for consumer in self._consumers.values()))
         await self._producer.stop()
         for channel in self.app.channels.values():
             await channel.close()
