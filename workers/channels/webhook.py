@@ -184,7 +184,7 @@ def retry_after(header: str | None, now: datetime) -> timedelta | None:
         return timedelta(seconds=int(header[:_DIGITS]))
     try:
         moment = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
