@@ -23,7 +23,7 @@ PATIENCE = timedelta(seconds=30)
 
 
 class Policy:
-    """Answers by the text of the event: `deny`, `raise`, `hang` or `nonsense`; anything else is allowed."""
+    """Answers by the text of the event: `deny`, `raise`, `exit`, `cancel`, `hang`, `nonsense`; else it allows."""
 
     def __init__(self) -> None:
         self.asked: list[Access] = []
@@ -48,6 +48,10 @@ class Policy:
             await self.released.wait()
         if act.endswith("raise"):
             raise ConnectionError("the policy's own database is away")
+        if act.endswith("exit"):
+            raise SystemExit(1)
+        if act.endswith("cancel"):
+            raise asyncio.CancelledError
         if act.endswith("nonsense"):
             return True
         return Deny("not yours") if act.endswith("deny") else Allow()
@@ -116,7 +120,7 @@ async def test_a_denial_is_final_for_that_delivery_leaves_no_row_and_is_asked_an
 
 
 @pytest.mark.rule("EN-12")
-@pytest.mark.parametrize("failure", ["raise", "hang", "nonsense"])
+@pytest.mark.parametrize("failure", ["raise", "exit", "cancel", "hang", "nonsense"])
 async def test_while_the_policy_fails_its_conversation_waits_and_the_others_go_on(
     database_url: str, settings: KafkaSettings, failure: str
 ) -> None:

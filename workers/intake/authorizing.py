@@ -93,7 +93,9 @@ class Authorizer:
                 answer = await self._conversations.authorize(access)
             if not isinstance(answer, Allow | Deny):
                 raise TypeError("authorize must answer Allow or Deny")
-        except Exception as error:
+        except BaseException as error:
+            if not _is_the_policys(error):
+                raise
             self._metrics.policy_decisions.labels("failed").inc()
             log.warning(
                 "policy.failed", event_id=event.event_id, agent=agent.name, error=type(error).__name__
@@ -104,3 +106,11 @@ class Authorizer:
         if denied:
             log.info("event.denied", event_id=event.event_id, channel=event.channel, agent=agent.name)
         return not denied
+
+
+def _is_the_policys(error: BaseException) -> bool:
+    """Whether the policy raised it by itself: SystemExit is, the end of the process or of the caller is not."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt | GeneratorExit)
