@@ -124,6 +124,32 @@ async def test_an_agent_that_cancels_itself_fails_and_holds_nobody_up(database_u
         assert await desk.status(good) == "succeeded"
 
 
+class Aborted(BaseException):
+    """What some libraries raise past every `except Exception`."""
+
+
+@pytest.mark.rule("EN-23")
+@pytest.mark.parametrize("raised", [Aborted, SystemExit])
+async def test_an_agent_that_raises_past_exception_fails_once_and_ends_nothing_else(
+    database_url: str, raised: type[BaseException]
+) -> None:
+    ran: list[str] = []
+
+    async def runs(turn: Turn) -> None:
+        ran.append(turn.event.text)
+        if turn.event.text == "bad":
+            raise raised("words of a user")
+
+    async with a_desk(database_url, an_agent(runs=runs, conversation=True)) as desk:
+        bad, good = await desk.admit("echo", an_event(chat="c", text="bad"), an_event(chat="c", text="good"))
+
+        await desk.work()
+
+        assert (await desk.run(bad))["reason"] == raised.__name__
+        assert await desk.status(good) == "succeeded"
+        assert ran == ["bad", "good"]
+
+
 @pytest.mark.rule("EN-14", "EN-21")
 async def test_an_outage_while_the_journal_is_read_charges_nothing(
     database_url: str, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +209,26 @@ async def test_a_drain_lets_turns_finish_releases_the_rest_and_charges_nothing(d
         assert released["session_id"] is None
         assert released["snapshot_digest"] == turn["snapshot_digest"]
         assert await desk.due() == 1
+
+
+@pytest.mark.rule("EN-21")
+async def test_a_drain_releases_an_agent_that_makes_another_error_of_its_cancellation(
+    database_url: str,
+) -> None:
+    async def runs(turn: Turn) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("interrupted") from None
+
+    async with a_desk(database_url, an_agent(runs=runs, conversation=True)) as desk:
+        [run_id] = await desk.admit("echo", an_event())
+        await desk.loop.run_once()
+
+        assert await desk.loop.drain(timedelta(milliseconds=50)) == 0
+
+        run = await desk.run(run_id)
+        assert (run["status"], run["retries"], run["reason"]) == ("interrupted", 0, "released")
 
 
 @pytest.mark.rule("EN-21")
@@ -248,3 +294,24 @@ async def test_a_policy_that_fails_backs_off_in_place(database_url: str) -> None
 
         run = await desk.run(run_id)
         assert (run["status"], run["retries"], run["attempts"]) == ("succeeded", 2, 0)
+
+
+async def test_a_policy_that_answers_neither_way_opens_no_notes(database_url: str) -> None:
+    refused: list[str] = []
+
+    async def authorize(access: Access) -> Allow:
+        return Allow() if access.purpose == "recall" else None  # type: ignore[return-value]
+
+    async def runs(turn: Turn) -> None:
+        try:
+            await turn.set_note("diet", "vegetarian")
+        except Exception as error:
+            refused.append(type(error).__name__)
+
+    async with a_desk(database_url, an_agent(runs=runs, conversation=True), authorize=authorize) as desk:
+        await desk.admit("echo", an_event())
+
+        await desk.work()
+
+        assert refused == ["PolicyUnavailable"]
+        assert await desk.value("select count(*) from notes") == 0

@@ -42,6 +42,9 @@ FAILURE_STEP: Final = 2**31 - 1
 
 StopReason = Literal["cancelled", "timeout", "released", "lost"]
 
+# Everything else that the user's code raises ends its turn and nothing more, SystemExit included.
+_NOT_THE_AGENTS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+
 log = structlog.get_logger(__name__)
 
 
@@ -117,17 +120,20 @@ class Execution:
 
     async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
         """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            return await work
+            ending = await work
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            assert task is not None
-            reason = self._stopping.get(run_id)
-            if reason is None and task.cancelling():
+            if run_id not in self._stopping and task.cancelling():
                 raise
             while task.uncancel():
                 pass
-            return Ended(RunStatus.FAILED, "CancelledError") if reason is None else _stopped(reason)
+            ending = Ended(RunStatus.FAILED, "CancelledError")
+        reason = self._stopping.get(run_id)
+        if reason is None or not _may_follow_from_a_stop(ending):
+            return ending
+        return _stopped(reason)
 
     async def _run(self, agent: Agent, claimed: Claimed, meter: Meter) -> Ending:
         head = claimed.head
@@ -137,7 +143,9 @@ class Execution:
             return Ended(RunStatus.FAILED, "memory key changed")
         try:
             answer = await self._authorize(agent, claimed, "recall")
-        except Exception as error:
+        except _NOT_THE_AGENTS:
+            raise
+        except BaseException as error:
             log.warning("turn.policy_failed", run_id=str(head.run_id), error=type(error).__name__)
             return after_retryable(head.retries, agent.retries, "policy_unavailable", self._backoff, None)
         if isinstance(answer, Deny):
@@ -154,11 +162,13 @@ class Execution:
             await run_agent(agent, turn)
         except LostOwnership:
             return Lost()
-        except Exception as error:
+        except _NOT_THE_AGENTS:
+            raise
+        except BaseException as error:
             return self._failed(agent, claimed, error)
         return Ended(RunStatus.SUCCEEDED)
 
-    def _failed(self, agent: Agent, claimed: Claimed, error: Exception) -> Ending:
+    def _failed(self, agent: Agent, claimed: Claimed, error: BaseException) -> Ending:
         verdict = classify(error)
         if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError) and is_retryable(error):
             verdict = Retryable("database_unavailable")
@@ -206,7 +216,10 @@ class Execution:
             return Allow()
         access = Access(agent.name, identity_of(memory_key, event), event.principal, purpose, event)
         async with asyncio.timeout(self._authorize_seconds):
-            return await self._conversations.authorize(access)
+            answer = await self._conversations.authorize(access)
+        if not isinstance(answer, Allow | Deny):
+            raise TypeError("authorize must answer Allow or Deny")
+        return answer
 
     async def _apologize(self, agent: Agent, claimed: Claimed, ending: Ended, text: str) -> Ending:
         """Journal the agent's one message about a failure; it is sent and never recalled."""
@@ -231,6 +244,15 @@ class Execution:
         except Exception as error:
             log.error("turn.failure_not_told", run_id=str(claimed.own.run_id), error=type(error).__name__)
         return ending
+
+
+def _may_follow_from_a_stop(ending: Ending) -> bool:
+    """Whether code that was cancelled may have ended so, by its CancelledError or by what it made of it."""
+    match ending:
+        case Ended(status=RunStatus.FAILED, withhold_input=False) | TryAgain():
+            return True
+        case _:
+            return False
 
 
 def _stopped(reason: StopReason) -> Ending:
