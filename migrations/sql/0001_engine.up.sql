@@ -170,6 +170,8 @@ create table note_operations (
     created_at timestamptz not null default now(),
     primary key (run_id, step, call)
 );
+-- A conversation that is deleted takes its receipts along.
+create index note_operations_lane on note_operations (lane_id);
 
 create table addresses (
     id         bigint generated always as identity primary key,
