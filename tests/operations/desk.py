@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.identity import Principal
-from schemas.run import new_uuid7
+from schemas.run import RunStatus, new_uuid7
 from tests.schemas.samples import an_event
 from workers.admission.policy import Admitted, Outcome
 from workers.admission.service import Admission
@@ -21,7 +21,7 @@ from workers.memory.access import Access, Allow
 from workers.memory.limits import Conversations
 from workers.postgres.database import Database
 from workers.turns.claim import Claimed, Claims
-from workers.turns.policy import Caps, TryAgain
+from workers.turns.policy import Caps, Ended, TryAgain
 from workers.turns.settle import Settlement, Settlements
 
 _numbers = count(1)
@@ -78,6 +78,12 @@ class OperatorDesk:
         """The turn keeps its lane and waits an hour for its next try."""
         settlements = Settlements(self.db)
         await settlements.settle(Settlement(turn, TryAgain(timedelta(hours=1), "peer is away")))
+        await settlements.close()
+
+    async def let_end(self, turn: Claimed) -> None:
+        """The turn has done its work; what it journalled may still be unsent."""
+        settlements = Settlements(self.db)
+        await settlements.settle(Settlement(turn, Ended(RunStatus.SUCCEEDED)))
         await settlements.close()
 
     async def a_pending_reply(self, turn: Claimed) -> UUID:

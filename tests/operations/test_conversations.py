@@ -73,6 +73,20 @@ async def test_queued_runs_of_the_old_generation_end_and_new_events_belong_to_th
     assert list(await desk.claim()) == [new]
 
 
+async def test_what_an_ended_run_still_had_to_send_is_abandoned_and_says_why(desk: OperatorDesk) -> None:
+    run_id = await desk.a_queued_run()
+    turn = (await desk.claim())[run_id]
+    delivery = await desk.a_pending_reply(turn)
+    await desk.let_end(turn)
+
+    done = await reset(desk.db, turn.own.lane_id, "ann")
+
+    assert (done.cancelled_runs, done.abandoned_deliveries) == (0, 1)
+    reason = await desk.value("select reason from deliveries where id = $1", delivery)
+    assert reason == "abandoned: conversation was reset"
+    assert await desk.status(run_id) == ("succeeded", None)
+
+
 async def test_a_reset_keeps_notes_when_asked_and_the_old_transcript_stays_unrecalled(
     desk: OperatorDesk,
 ) -> None:

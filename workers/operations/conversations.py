@@ -190,7 +190,8 @@ async def _end_old_work(tx: Connection, lane_id: int, reason: str) -> tuple[int,
     states = await store.read_run_states(tx, run_ids)
     queued = [state for state in states if not state.finished]
     await end_runs(tx, queued, reason)
-    abandoned = await abandon_pending(tx, [state.run_id for state in states if state.finished], reason)
+    ended = [state.run_id for state in states if state.finished]
+    abandoned = await abandon_pending(tx, ended, f"abandoned: {reason}")
     return len(queued), abandoned
 
 
