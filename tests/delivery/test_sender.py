@@ -58,7 +58,7 @@ async def test_the_transcript_follows_the_receipt(desk: Desk) -> None:
 async def test_an_address_that_waits_delays_no_other(desk: Desk) -> None:
     conversation = await a_conversation(desk.db)
     slow = await desk.reply("slow", conversation=conversation, address="slow")
-    desk.channel.fail_next(Fault("rate_limit", retry_after=timedelta(seconds=3)))
+    desk.channel.fail_next(Fault("rate_limit", retry_after=timedelta(seconds=60)))
     await desk.send()
     await desk.reply("slow 2", conversation=conversation, address="slow")
     await desk.reply("quick", conversation=conversation, address="quick")
@@ -66,10 +66,10 @@ async def test_an_address_that_waits_delays_no_other(desk: Desk) -> None:
     await desk.send()
     assert desk.channel.received == ["quick"]
 
-    await desk.pass_time(timedelta(seconds=2.9))
+    await desk.pass_time(timedelta(seconds=40))
     await desk.send()
     assert desk.channel.received == ["quick"]
-    await desk.pass_time(timedelta(seconds=0.2))
+    await desk.pass_time(timedelta(seconds=21))
     await desk.send()
     assert desk.channel.received == ["quick", "slow", "slow 2"]
     assert (await desk.row(slow[0]))["failures"] == 0

@@ -32,7 +32,7 @@ async def running(*hints: Hints) -> AsyncIterator[None]:
 async def listeners(database: Database) -> list[int]:
     rows = await database.fetch(
         "select pid from pg_stat_activity where datname = current_database() and application_name = 'parley-hints'"
-        " and query ilike 'listen%'"
+        " and (query ilike 'listen%' or query ilike '%pg_notify%')"
     )
     return [row["pid"] for row in rows]
 

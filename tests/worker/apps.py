@@ -55,7 +55,8 @@ def echo(life: Life) -> App:
             await turn.step("think", lambda: life.note(f"{name} thought about {turn.event.event_id}"))
             await turn.reply(f"{name}: {turn.event.text}")
 
-        return Agent(name, runs=runs, conversation=True, subscriptions=LISTENS)
+        # Lives end here on purpose, again and again, and a run that is alone in several of them is no poison.
+        return Agent(name, runs=runs, conversation=True, subscriptions=LISTENS, max_crash_attempts=100)
 
     return an_app(life, *(answering(name) for name in life.options.get("agents", ["echo"])))
 

@@ -14,6 +14,8 @@ from datetime import timedelta
 import asyncpg
 import structlog
 
+LOOK_EVERY_SECONDS = 2.0
+
 log = structlog.get_logger(__name__)
 
 
@@ -92,8 +94,10 @@ class Hints:
         connection.add_termination_listener(terminated)
         try:
             await connection.add_listener(self.CHANNEL, received)
-            while not lost.is_set():
-                await self._something_to_send.wait()
+            while not lost.is_set() and not connection.is_closed():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                        await self._something_to_send.wait()
                 self._something_to_send.clear()
                 names, self._outgoing = self._outgoing, set()
                 if names and not lost.is_set():

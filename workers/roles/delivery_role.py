@@ -12,7 +12,7 @@ from workers.delivery.loops.consumer import DeliveryConsumer
 from workers.delivery.loops.reconciler import Reconciler
 from workers.delivery.loops.sender import Sender, SendLimits
 from workers.delivery.receipts import Receipts
-from workers.kafka.consumer import RecordConsumer
+from workers.kafka.lasting import LastingConsumer
 from workers.postgres.database import Database
 from workers.postgres.hints import Hints
 from workers.roles.settings import Settings
@@ -57,7 +57,7 @@ class DeliveryRole:
         self._commands = DeliveryConsumer(self.sender, metrics)
         self._session = session
 
-    async def run(self, consumer: RecordConsumer) -> None:
+    async def run(self, consumer: LastingConsumer) -> None:
         """Send and reconcile until `begin_drain()`, cancellation, or the loss of the session; batches are hints."""
         try:
             async with asyncio.TaskGroup() as tasks:

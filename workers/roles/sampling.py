@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import structlog
 
-from workers.kafka.consumer import RecordConsumer
+from workers.kafka.lasting import LastingConsumer
 from workers.postgres.database import Database
 from workers.postgres.failures import is_retryable
 from workers.postgres.sql import load
@@ -29,7 +29,7 @@ class Sampler:
         database: Database,
         agents: Mapping[str, object],
         metrics: Metrics,
-        consumers: Mapping[str, RecordConsumer],
+        consumers: Mapping[str, LastingConsumer],
         every: timedelta = timedelta(seconds=5),
     ) -> None:
         self._database = database

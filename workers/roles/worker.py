@@ -30,6 +30,7 @@ from workers.intake.authorizing import Authorizer
 from workers.intake.dead_letters import DeadLetters
 from workers.intake.service import Intake
 from workers.kafka.consumer import Batch, RecordConsumer
+from workers.kafka.lasting import LastingConsumer
 from workers.kafka.producer import RecordProducer
 from workers.postgres.database import Database
 from workers.postgres.failures import is_retryable
@@ -77,7 +78,7 @@ class Worker:
         self._producer = RecordProducer(settings.kafka)
         self._outbox = Outbox(self._producer, settings.kafka.deliveries_topic)
         self.metrics.commands_dropped.set_function(lambda: self._outbox.dropped)
-        self._consumers: dict[str, RecordConsumer] = {}
+        self._consumers: dict[str, LastingConsumer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
         self._failed: PartFailed | None = None
@@ -189,12 +190,11 @@ class Worker:
         written = {"intake": kafka.dead_topic, "turns": kafka.deliveries_topic, "api": kafka.events_topic}
         return [topic for role, topic in written.items() if role in roles]
 
-    def _consumer(self, topic: str, role: str) -> RecordConsumer:
-        return RecordConsumer(
-            self.settings.kafka, topic, role, on_skipped=self.metrics.offsets_skipped.labels(topic).inc
-        )
+    def _consumer(self, topic: str, role: str) -> LastingConsumer:
+        skipped = self.metrics.offsets_skipped.labels(topic).inc
+        return LastingConsumer(lambda: RecordConsumer(self.settings.kafka, topic, role, on_skipped=skipped))
 
-    async def _run_intake(self, consumer: RecordConsumer) -> None:
+    async def _run_intake(self, consumer: LastingConsumer) -> None:
         admission = Admission(
             self._database, idempotency_ttl=self.settings.idempotency_ttl, reached=self._reached
         )

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from workers.app import App
 from workers.kafka.consumer import RecordConsumer
+from workers.kafka.lasting import LastingConsumer
 from workers.kafka.record import Record
 from workers.roles.settings import Settings
 from workers.roles.worker import Worker
@@ -73,10 +74,13 @@ class MortalWorker(Worker):
             task.cancel("killed")
         self.dead.set()
 
-    def _consumer(self, topic: str, role: str) -> RecordConsumer:
-        consumer = _Noting(self.settings.kafka, topic, role)
-        consumer.acknowledged = self._acknowledged
-        return consumer
+    def _consumer(self, topic: str, role: str) -> LastingConsumer:
+        def noting() -> RecordConsumer:
+            consumer = _Noting(self.settings.kafka, topic, role)
+            consumer.acknowledged = self._acknowledged
+            return consumer
+
+        return LastingConsumer(noting)
 
 
 class _Noting(RecordConsumer):
