@@ -136,3 +136,33 @@ def test_a_missing_topic_ends_with_one_line_that_says_what_to_run(
     assert code == 1
     assert said_by(terminal).splitlines()[-1].startswith("error: Kafka topics missing: ")
     assert "Traceback" not in said_by(terminal)
+
+
+STUCK = """
+import asyncio, time
+from workers.cli.serve import run_worker
+
+async def agent():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def live():
+    global held
+    held = [asyncio.create_task(agent()), asyncio.create_task(asyncio.to_thread(time.sleep, 3600))]
+    await asyncio.sleep(0.1)
+
+run_worker(live())
+"""
+
+
+def test_an_agent_that_swallows_its_cancellation_does_not_keep_the_process() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK], env=environment, timeout=WITHIN.total_seconds(), check=False
+    )
+
+    assert ended.returncode == 0

@@ -62,16 +62,11 @@ def demo(
 
 
 def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
-    import asyncio
-
-    import uvloop
-
     from workers.cli.loading import load_app
-    from workers.cli.serve import run_until_signalled
+    from workers.cli.serve import run_until_signalled, run_worker
     from workers.embedded.dev import dev_worker, helper_app, quieten_libraries
     from workers.embedded.installed import require_embedded
     from workers.kafka.logs import bound_client_logs
-    from workers.roles.worker import PartFailed
     from workers.telemetry.logging import configure
 
     require_embedded()
@@ -85,14 +80,7 @@ def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
         async with dev_worker(app, data, port, lambda taken: _say_where(app, taken)) as worker:
             await run_until_signalled(worker)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            runner.run(live())
-        except PartFailed as failed:
-            cause = failed.__cause__
-            if isinstance(cause, Exception):
-                raise cause from failed
-            raise
+    run_worker(live())
     print_line("stopped")
 
 

@@ -7,7 +7,9 @@ The second one ends the process at once; what it held is taken over by the other
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Annotated
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,6 +23,7 @@ Target = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as package.module:name.")
 ]
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LEAVE_WITHIN_SECONDS: Final = 2.0
 
 
 def serve(
@@ -37,11 +40,9 @@ def serve(
 
 
 def _serve(target: str, roles: str | None, host: str | None, port: int | None) -> None:
-    import uvloop
-
     from workers.cli.loading import load_app
     from workers.kafka.logs import bound_client_logs
-    from workers.roles.worker import PartFailed, Worker
+    from workers.roles.worker import Worker
     from workers.telemetry.logging import configure
 
     settings = _settings(roles, host, port)
@@ -54,14 +55,35 @@ def _serve(target: str, roles: str | None, host: str | None, port: int | None) -
         worker.metrics.log_lines_held_back.set_function(lambda: client_logs.suppressed)
         await run_until_signalled(worker)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            runner.run(live())
-        except PartFailed as failed:
-            cause = failed.__cause__
-            if isinstance(cause, Exception):
-                raise cause from failed
-            raise
+    run_worker(live())
+
+
+def run_worker(live: Coroutine[Any, Any, None]) -> None:
+    """Run a worker to its end; the process leaves soon after it, whatever its agents still hold on to."""
+    import uvloop
+
+    from workers.roles.worker import PartFailed
+
+    runner, code = asyncio.Runner(loop_factory=uvloop.new_event_loop), 0
+    try:
+        with explained():
+            try:
+                runner.run(live)
+            except PartFailed as failed:
+                cause = failed.__cause__
+                if isinstance(cause, Exception):
+                    raise cause from failed
+                raise
+    except typer.Exit as ended:
+        code = ended.exit_code
+        raise
+    finally:
+        # Closing waits for all tasks and threads, and an agent may have swallowed its cancellation.
+        leaving = threading.Timer(_LEAVE_WITHIN_SECONDS, os._exit, [code])
+        leaving.daemon = True
+        leaving.start()
+        runner.close()
+        leaving.cancel()
 
 
 def _settings(roles: str | None, host: str | None, port: int | None) -> "Settings":
