@@ -7,6 +7,7 @@ reports. Its agent does what the text of the event says; a file is how a test te
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -43,6 +44,9 @@ class Orders:
     at_point: str = ""
     nth: int = 1
     signal: int = signal.SIGKILL
+
+
+PR_SET_PDEATHSIG = 1
 
 
 class AtPoint:
@@ -162,5 +166,11 @@ async def a_worker(orders: Orders, *command: str) -> AsyncIterator[Process]:
         await process.wait()
 
 
+def follow_parent() -> None:
+    """End when the parent does: it may be a command that stands between the test and this process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    follow_parent()
     asyncio.run(main(Orders(**json.loads(sys.argv[1]))))
