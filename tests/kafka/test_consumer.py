@@ -106,6 +106,19 @@ async def test_a_record_keeps_its_key_value_headers_and_place(settings: KafkaSet
     assert next(r for r in read if not r.key).value == b""
 
 
+@pytest.mark.rule("EN-5")
+async def test_a_header_without_a_value_is_read_and_stops_nothing(settings: KafkaSettings) -> None:
+    headers: Any = [("ce_id", None), ("", b"")]
+    async with RecordProducer(settings) as producer:
+        await producer.send(settings.events_topic, b"k", b"strange", headers)
+        await producer.send(settings.events_topic, b"k", b"good")
+
+    async with reading(settings) as (_, read):
+        await eventually("both records", lambda: len(read) == 2, SOON)
+
+    assert [(record.value, record.headers) for record in read] == [(b"strange", headers), (b"good", [])]
+
+
 @pytest.mark.rule("EN-7")
 async def test_records_not_acknowledged_before_a_kill_come_again(
     settings: KafkaSettings, spawn: Callable[..., Member]

@@ -1,5 +1,6 @@
 """One Kafka record as the rest of the project sees it: raw bytes, and where they stood."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 Headers = list[tuple[str, bytes]]
@@ -31,7 +32,7 @@ class Record:
         return payload_bytes(self.key, self.value, self.headers)
 
 
-def payload_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record weighs against a byte bound."""
-    carried = sum(len(name) + len(content) for name, content in headers)
+def payload_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """What a record weighs against a byte bound; Kafka allows headers without a value."""
+    carried = sum(len(name) + len(content or b"") for name, content in headers)
     return _FRAME_BYTES + len(key or b"") + len(value or b"") + carried
