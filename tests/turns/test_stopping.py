@@ -129,7 +129,7 @@ class Aborted(BaseException):
 
 
 @pytest.mark.rule("EN-23")
-@pytest.mark.parametrize("raised", [Aborted, SystemExit])
+@pytest.mark.parametrize("raised", [Aborted, SystemExit, GeneratorExit])
 async def test_an_agent_that_raises_past_exception_fails_once_and_ends_nothing_else(
     database_url: str, raised: type[BaseException]
 ) -> None:

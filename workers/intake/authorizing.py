@@ -113,4 +113,4 @@ def _is_the_policys(error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or not task.cancelling()
-    return not isinstance(error, KeyboardInterrupt | GeneratorExit)
+    return not isinstance(error, KeyboardInterrupt)

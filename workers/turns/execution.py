@@ -6,7 +6,6 @@ Nothing here runs inside a transaction, and nothing but the step journal is writ
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,7 +42,7 @@ FAILURE_STEP: Final = 2**31 - 1
 StopReason = Literal["cancelled", "timeout", "released", "lost"]
 
 # Everything else that the user's code raises ends its turn and nothing more, SystemExit included.
-_NOT_THE_AGENTS: Final = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
+_NOT_THE_AGENTS: Final = (asyncio.CancelledError, KeyboardInterrupt)
 
 log = structlog.get_logger(__name__)
 
@@ -54,8 +53,6 @@ class TurnEnd:
 
     ending: Ending
     meter: Meter
-    agent_seconds: float
-    """What the turn took beside its waits for the journal."""
 
     @property
     def usage(self) -> str:
@@ -102,7 +99,7 @@ class Execution:
 
     async def run(self, claimed: Claimed) -> TurnEnd:
         """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
-        meter, run_id, started = Meter(), claimed.own.run_id, time.monotonic()
+        meter, run_id = Meter(), claimed.own.run_id
         agent = self._agents[claimed.head.agent]
         try:
             ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter))
@@ -115,8 +112,7 @@ class Execution:
         finally:
             self._stopping.pop(run_id, None)
             self._apologizing.discard(run_id)
-            waited = self._journal.take_wait(run_id)
-        return TurnEnd(ending, meter, time.monotonic() - started - waited)
+        return TurnEnd(ending, meter)
 
     async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
         """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
