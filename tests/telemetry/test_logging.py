@@ -1,5 +1,6 @@
 """No planted secret comes out of a log, by whatever road it went in."""
 
+import errno
 import io
 import json
 import logging
@@ -157,6 +158,20 @@ def test_configuring_again_replaces_what_was_set(written: io.StringIO) -> None:
     logging.getLogger("x").warning("shown")
     assert written.getvalue() == ""
     assert again.getvalue().count("shown") == 1
+
+
+class Full(io.StringIO):
+    """A disk without room, or a pipe whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.usefixtures("written")
+def test_a_log_that_takes_no_line_does_not_reach_the_one_who_writes() -> None:
+    configure("INFO", stream=Full())
+
+    structlog.get_logger("x").info("run.admitted")
 
 
 @given(st.text(max_size=300))

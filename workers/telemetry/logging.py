@@ -5,6 +5,7 @@ signatures are masked by `redact`, whoever logs them. Our own lines go straight 
 stand for every turn, so a line must cost microseconds.
 """
 
+import contextlib
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -82,7 +83,9 @@ class _Lines:
         self._stream = stream
 
     def msg(self, line: str) -> None:
-        self._stream.write(line + "\n")
+        # A full disk or a reader that has left costs the line, and never the work that it tells of.
+        with contextlib.suppress(OSError):
+            self._stream.write(line + "\n")
 
     debug = info = warning = error = critical = exception = msg
 
