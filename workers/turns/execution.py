@@ -6,6 +6,7 @@ Nothing here runs inside a transaction, and nothing but the step journal is writ
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,6 +54,8 @@ class TurnEnd:
 
     ending: Ending
     meter: Meter
+    agent_seconds: float
+    """What the turn took beside its waits for the journal."""
 
     @property
     def usage(self) -> str:
@@ -99,7 +102,7 @@ class Execution:
 
     async def run(self, claimed: Claimed) -> TurnEnd:
         """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
-        meter, run_id = Meter(), claimed.own.run_id
+        meter, run_id, started = Meter(), claimed.own.run_id, time.monotonic()
         agent = self._agents[claimed.head.agent]
         try:
             ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter))
@@ -112,7 +115,8 @@ class Execution:
         finally:
             self._stopping.pop(run_id, None)
             self._apologizing.discard(run_id)
-        return TurnEnd(ending, meter)
+            waited = self._journal.take_wait(run_id)
+        return TurnEnd(ending, meter, time.monotonic() - started - waited)
 
     async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
         """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
