@@ -17,7 +17,8 @@ from schemas.identity import Identity
 LaneKind = Literal["conversation", "key", "run"]
 
 
-@dataclass(frozen=True, slots=True)
+# Made for every turn: a frozen one costs three times as much to make.
+@dataclass(slots=True)
 class Candidate:
     """One event for one agent, verified and authorized, asking for a run.
 

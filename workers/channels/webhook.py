@@ -11,6 +11,7 @@ import base64
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -113,7 +114,7 @@ class WebhookChannel:
                 self._url,
                 data=body,
                 headers=_headers(outgoing, body, signing),
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=seconds / 2),
+                timeout=_request_timeout(seconds),
                 allow_redirects=False,
             ) as answer:
                 return await _outcome(answer)
@@ -153,6 +154,11 @@ def _headers(outgoing: Outgoing, body: bytes, signing: Sequence[SigningKey]) -> 
     return headers
 
 
+@lru_cache(maxsize=16)
+def _request_timeout(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=seconds / 2)
+
+
 async def _outcome(answer: aiohttp.ClientResponse) -> Outcome:
     status = answer.status
     if 200 <= status < 300:
@@ -170,6 +176,8 @@ async def _provider_id(answer: aiohttp.ClientResponse) -> str | None:
     accepted."""
     try:
         raw = await answer.content.read(_MAX_ANSWER_BYTES)
+        if not raw:
+            return None
         found = decode_document(raw).get("id")
     except (aiohttp.ClientError, TimeoutError, OSError, jsonio.InvalidJson):
         return None

@@ -23,7 +23,8 @@ _SETTLE_REPLIES = load(__package__, "settle_replies")
 _RELEASE_GATE = load(__package__, "release_gate")
 
 
-@dataclass(frozen=True, slots=True)
+# Made for every turn: a frozen one costs three times as much to make.
+@dataclass(slots=True)
 class NewDelivery:
     """One chunk to send. `recalled` needs a lane that is a conversation; `text` is frozen as given here."""
 

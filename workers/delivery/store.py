@@ -21,7 +21,8 @@ _LEASE_UNCERTAIN = load(__package__, "lease_uncertain")
 _WALK_OVERDUE = load(__package__, "walk_overdue")
 
 
-@dataclass(frozen=True, slots=True)
+# Made for every turn: a frozen one costs three times as much to make.
+@dataclass(slots=True)
 class Claimed:
     """A delivery that this session may send, or ask about, while its attempt number stands; database
     times."""

@@ -80,6 +80,7 @@ class TurnsRole:
                 app.conversations,
                 self._journal,
                 lambda channel, text: app.channels[channel].split(text),
+                slots=settings.slots,
             ),
             self._settlements,
             hints.waiter(READY, CANCEL),

@@ -12,6 +12,8 @@ from typing import Any
 MASK = "***"
 _DEEP = 6
 _LONG = 20_000
+_SHORT = 64
+_IS_ID = re.compile(r"[0-9a-f-]{1,40}")
 
 _SECRET_NAMES = re.compile(
     r"token|secret|passw(or)?d|pwd|signature|authorization|api_?key|private_?key|cookie|credential|dsn"
@@ -59,7 +61,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 # What every pattern above needs at least: a text without any of it is an id or a plain word, and is left alone.
 _SUSPICIOUS = re.compile(
-    r"[@=:,]|\bwhs|/bot|xox|xapp|[spr]k-|bearer|basic|failing row|base 10|integer value", re.IGNORECASE
+    r"[@=]|:/|passw|pwd|secret|token|api_?key|signature|\bwhs|v1a?,|/bot|xox|xapp|[spr]k-|bearer|basic|\d{6}:"
+    r"|failing row|invalid input|input_value|integer value|base 10|percent-encoded|after ",
+    re.IGNORECASE,
 )
 
 
@@ -71,6 +75,12 @@ def is_secret_name(name: str) -> bool:
 
 def redact_text(text: str) -> str:
     """The text with everything that looks like a secret masked; at most 20,000 characters of it."""
+    if _IS_ID.fullmatch(text):
+        return text
+    return _redact_short(text) if len(text) <= _SHORT else _redact(text)
+
+
+def _redact(text: str) -> str:
     if len(text) > _LONG:
         text = f"{text[:_LONG]}...[{len(text) - _LONG} characters cut]"
     if _SUSPICIOUS.search(text) is None:
@@ -78,6 +88,10 @@ def redact_text(text: str) -> str:
     for pattern, mask in _PATTERNS:
         text = pattern.sub(mask, text)
     return text
+
+
+# Names of events, agents, channels and outcomes come again with every line.
+_redact_short = lru_cache(maxsize=4096)(_redact)
 
 
 def redact(name: str, value: Any, depth: int = 0) -> Any:

@@ -28,6 +28,7 @@ from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
 from workers.turns.policy import (
+    WIDTH,
     Caps,
     Ended,
     ReadyLane,
@@ -35,8 +36,8 @@ from workers.turns.policy import (
     admits_suspect,
     agents_with_room,
     in_turns,
-    is_full,
     pick,
+    widened,
 )
 from workers.turns.store import Head, Ownership, Release
 
@@ -105,15 +106,16 @@ class Claims:
     ) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone.
 
-        While agents are `quick`, the runs of `waiting`, which wait for a commit, take no slot.
+        The runs of `waiting` wait for a commit at this moment and take no slot; of `quick` agents more turns are
+        owned than run.
         """
-        caps = self._caps
-        if is_full(len(active), caps, quick):
+        caps = widened(self._caps, quick)
+        if len(active) >= self._caps.slots * WIDTH:
             return Claim((), again=False)
         running = [
             ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account)
             for turn in active
-            if not (quick and turn.own.run_id in waiting)
+            if quick or turn.own.run_id not in waiting
         ]
         agents = agents_with_room(self._agents, running, caps)
         if len(running) >= caps.slots or not agents:

@@ -34,7 +34,7 @@ from workers.postgres.failures import is_retryable
 from workers.turns import store
 from workers.turns.claim import Claimed
 from workers.turns.journal import StepJournal
-from workers.turns.policy import Backoff, Ended, Ending, LetGo, Lost, TryAgain, after_retryable
+from workers.turns.policy import DEFAULT_SLOTS, Backoff, Ended, Ending, LetGo, Lost, TryAgain, after_retryable
 
 AUTHORIZE_TIMEOUT: Final = timedelta(seconds=5)
 FAILURE_STEP: Final = 2**31 - 1
@@ -55,7 +55,7 @@ class TurnEnd:
     ending: Ending
     meter: Meter
     agent_seconds: float
-    """What the turn took beside its waits for the journal."""
+    """What the turn took beside its waits for a slot and for its journal."""
 
     @property
     def usage(self) -> str:
@@ -63,8 +63,26 @@ class TurnEnd:
         return jsonio.dumps(self.meter.as_document()).decode()
 
 
+class _Slot:
+    """A place among the agents that run: taken to start, given back at the first wait for a commit, or at the end."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._held = False
+        self.taken_at: float | None = None
+
+    async def take(self) -> None:
+        await self._places.acquire()
+        self._held, self.taken_at = True, time.monotonic()
+
+    def give_back(self) -> None:
+        if self._held:
+            self._held = False
+            self._places.release()
+
+
 class Execution:
-    """Runs claimed turns; holds what all of them share."""
+    """Runs claimed turns, at most `slots` agents at a time; holds what all of them share."""
 
     def __init__(
         self,
@@ -74,6 +92,7 @@ class Execution:
         journal: StepJournal,
         split: Split,
         *,
+        slots: int = DEFAULT_SLOTS,
         backoff: Backoff | None = None,
         authorize_timeout: timedelta = AUTHORIZE_TIMEOUT,
     ) -> None:
@@ -83,6 +102,7 @@ class Execution:
         self._journal = journal
         self._split = split
         self._notes = Notes(database)
+        self._places = asyncio.Semaphore(slots)
         self._backoff = backoff or Backoff()
         self._authorize_seconds = authorize_timeout.total_seconds()
         self._stopping: dict[UUID, StopReason] = {}
@@ -102,10 +122,10 @@ class Execution:
 
     async def run(self, claimed: Claimed) -> TurnEnd:
         """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
-        meter, run_id, started = Meter(), claimed.own.run_id, time.monotonic()
+        meter, run_id, slot = Meter(), claimed.own.run_id, _Slot(self._places)
         agent = self._agents[claimed.head.agent]
         try:
-            ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter))
+            ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter, slot))
             if isinstance(ending, Ended) and ending.status is RunStatus.FAILED and agent.on_failure:
                 self._stopping.pop(run_id, None)
                 self._apologizing.add(run_id)
@@ -115,8 +135,9 @@ class Execution:
         finally:
             self._stopping.pop(run_id, None)
             self._apologizing.discard(run_id)
-            waited = self._journal.take_wait(run_id)
-        return TurnEnd(ending, meter, time.monotonic() - started - waited)
+            slot.give_back()
+            waited, now = self._journal.take_wait(run_id), time.monotonic()
+        return TurnEnd(ending, meter, now - (slot.taken_at or now) - waited)
 
     async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
         """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
@@ -135,12 +156,13 @@ class Execution:
             return ending
         return _stopped(reason)
 
-    async def _run(self, agent: Agent, claimed: Claimed, meter: Meter) -> Ending:
+    async def _run(self, agent: Agent, claimed: Claimed, meter: Meter, slot: _Slot) -> Ending:
         head = claimed.head
         if head.cancel_requested:
             return Ended(RunStatus.CANCELLED, "cancelled")
         if head.memory_key != agent.memory_key:
             return Ended(RunStatus.FAILED, "memory key changed")
+        await slot.take()
         try:
             answer = await self._authorize(agent, claimed, "recall")
         except _NOT_THE_AGENTS:
@@ -152,7 +174,7 @@ class Execution:
             log.info("turn.recall_denied", run_id=str(head.run_id), agent=agent.name)
             return Ended(RunStatus.FAILED, "recall_denied", withhold_input=True)
         try:
-            turn = await self._turn(agent, claimed, answer, meter)
+            turn = await self._turn(agent, claimed, answer, meter, slot)
         except Exception as error:
             if not is_retryable(error):
                 return self._failed(agent, claimed, error)
@@ -183,12 +205,14 @@ class Execution:
                 log.error("turn.failed", run_id=run_id, agent=agent.name, reason=reason, retryable=False)
                 return Ended(RunStatus.FAILED, reason)
 
-    async def _turn(self, agent: Agent, claimed: Claimed, allowed: Allow, meter: Meter) -> Turn:
+    async def _turn(self, agent: Agent, claimed: Claimed, allowed: Allow, meter: Meter, slot: _Slot) -> Turn:
         head, event = claimed.head, claimed.event
         recorded: Mapping[tuple[int, int], StepRecord] = {}
         if head.resumed:
             async with self._database.acquire() as connection:
                 recorded = await store.read_steps(connection, head.run_id)
+        steps = self._journal.of(claimed, recorded)
+        steps.before_wait = slot.give_back
         return Turn(
             agent=agent,
             run_id=head.run_id,
@@ -196,7 +220,7 @@ class Execution:
             principal=event.principal,
             user=allowed.user,
             snapshot=claimed.snapshot,
-            journal=self._journal.of(claimed, recorded),
+            journal=steps,
             split=self._split,
             notes=self._notebook(agent, claimed),
             meter=meter,

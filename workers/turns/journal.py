@@ -134,12 +134,15 @@ class TurnSteps:
         self._turn = turn
         self._waits = waits
         self._waiting = waiting
+        self.before_wait: Callable[[], None] = lambda: None
+        """Called when a write is about to wait for its commit."""
         self.recorded = recorded
 
     async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
         """Return once `record`, with its reply if any, has committed; raises LostOwnership."""
         run_id, asked = self._turn.own.run_id, time.monotonic()
         self._waiting[run_id] += 1
+        self.before_wait()
         try:
             await self._queue.submit(JournalWrite(self._turn, record, emit))
         except LostOwnership:

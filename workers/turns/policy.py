@@ -14,6 +14,7 @@ from uuid import UUID
 from schemas.run import RunStatus
 
 ATTEMPTS_EXHAUSTED = "attempts exhausted"
+DEFAULT_SLOTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class ReadyLane:
 class Caps:
     """How many turns one worker runs at once: in all, and for one agent or one account."""
 
-    slots: int = 64
-    per_agent: int = 64
-    per_account: int = 64
+    slots: int = DEFAULT_SLOTS
+    per_agent: int = DEFAULT_SLOTS
+    per_account: int = DEFAULT_SLOTS
 
     @classmethod
     def for_slots(cls, slots: int, agents: int) -> "Caps":
@@ -40,14 +41,15 @@ class Caps:
         return cls(slots, most if agents > 1 else slots, most)
 
 
-QUICK_AGENT_SECONDS = 0.02
-QUICK_WIDTH = 4
-"""How many times its slots a worker owns at most while its agents are quick, waits for commits included."""
+QUICK_AGENT_SECONDS = 0.05
+WIDTH = 4
+"""How many times its slots a worker owns at most, turns that wait for a commit or for a slot included."""
 
 
-def is_full(owned: int, caps: Caps, quick: bool) -> bool:
-    """Whether to own no further turn; of quick agents, which mostly wait for commits, more may be owned than run."""
-    return owned >= caps.slots * (QUICK_WIDTH if quick else 1)
+def widened(caps: Caps, quick: bool) -> Caps:
+    """How many turns to own: of agents that take milliseconds more than run at once, for larger batches."""
+    width = WIDTH if quick else 1
+    return Caps(caps.slots * width, caps.per_agent * width, caps.per_account * width)
 
 
 def in_turns(offered: Iterable[ReadyLane]) -> list[ReadyLane]:
