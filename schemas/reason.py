@@ -20,12 +20,10 @@ class Reason(StrEnum):
     ENVELOPE_MISMATCH = "envelope_mismatch"
     TOO_OLD = "too_old"
     TOO_NEW = "too_new"
-    UNKNOWN_KIND = "unknown_kind"
     PAYLOAD_MISMATCH = "payload_mismatch"
     POLICY_UNAVAILABLE = "policy_unavailable"
     UNHEALABLE = "unhealable"
     REFUSED_BY_STORE = "refused_by_store"
-    DELIVERY_FAILED = "delivery_failed"
 
     @property
     def replayable(self) -> bool:

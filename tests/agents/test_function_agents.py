@@ -19,6 +19,7 @@ from workers.agents.errors import (
     LimitExceeded,
     LostOwnership,
     NestedTooDeep,
+    NoText,
     NotJournalable,
     ReplayDiverged,
 )
@@ -351,6 +352,14 @@ async def test_an_empty_reply_is_refused_before_it_is_journalled() -> None:
 
     with pytest.raises(EmptyReply):
         await run_to_the_end(Agent("mute", runs=mute))
+
+
+async def test_a_reply_that_is_no_text_says_what_it_was() -> None:
+    async def forgets(turn: Turn) -> None:
+        await turn.reply(None)  # type: ignore[arg-type]  # what an author may do by mistake
+
+    with pytest.raises(NoText, match="must be text, not NoneType"):
+        await run_to_the_end(Agent("forgets", runs=forgets))
 
 
 @pytest.mark.rule("CM-6", "CM-38")

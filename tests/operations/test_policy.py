@@ -13,7 +13,7 @@ ENDED = [status for status in RunStatus if status.is_terminal]
 def test_only_a_proven_event_whose_value_is_kept_is_replayed(reason: Reason) -> None:
     assert refuse_replay(reason, has_value=False) is not None
     allowed = refuse_replay(reason, has_value=True) is None
-    assert allowed == (reason.replayable and reason is not Reason.DELIVERY_FAILED)
+    assert allowed == reason.replayable
 
 
 def test_a_reason_of_a_newer_version_is_not_guessed_at() -> None:

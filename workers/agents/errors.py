@@ -52,6 +52,22 @@ class NestedTooDeep(Misconfigured):
     """A step, reply or emit was called inside a step that itself runs inside a tool or step: one level is numbered."""
 
 
+class NoText(Rejected):
+    """A reply that is no text; `type_name` is what it was."""
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(f"a reply must be text, not {type_name}")
+        self.type_name = type_name
+
+
+class UnknownChannel(Rejected):
+    """A message to a channel that the app has not registered."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(f"no channel {channel!r} is registered")
+        self.channel = channel
+
+
 class EmptyReply(Rejected):
     """A reply without any text; there is nothing to send."""
 

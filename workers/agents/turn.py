@@ -15,7 +15,7 @@ from schemas.identity import Principal
 from schemas.text import clean
 from workers.agents.agent import Agent
 from workers.agents.canonical import args_digest, decode_result, encode_result
-from workers.agents.errors import EmptyReply, LostOwnership, NoConversation, NoteRefused, NotesDenied
+from workers.agents.errors import EmptyReply, LostOwnership, NoConversation, NoteRefused, NotesDenied, NoText
 from workers.agents.journal import Emit, Position, TurnJournal
 from workers.agents.meter import Meter
 from workers.agents.policy import Replay
@@ -156,6 +156,8 @@ class Turn:
         return self._allowed(await self._book().list(cursor))
 
     async def _send(self, channel: str, account: str, address: str, text: str) -> None:
+        if not isinstance(text, str):
+            raise NoText(type(text).__name__)
         body = clean(text)
         if not body.strip():
             raise EmptyReply

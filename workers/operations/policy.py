@@ -92,8 +92,6 @@ def refuse_replay(reason: Reason | None, has_value: bool) -> tuple[str, str] | N
     """Why a dead letter cannot be sent in again, and what to do instead; None where it can."""
     if reason is None:
         return "its reason is unknown to this version", "look at it with `parley dead show`"
-    if reason is Reason.DELIVERY_FAILED:
-        return "it is a delivery, not an event", "use `parley deliveries redeliver`"
     if reason is Reason.UNAUTHENTICATED:
         return "nobody ever proved who sent it (unauthenticated)", "let its adapter send the event again"
     if not reason.replayable or not has_value:

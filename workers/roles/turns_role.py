@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import structlog
 
+from workers.agents.errors import UnknownChannel
 from workers.app import App
 from workers.delivery.loops.outbox import Outbox
 from workers.postgres.database import Database
@@ -79,7 +81,7 @@ class TurnsRole:
                 app.agents,
                 app.conversations,
                 self._journal,
-                lambda channel, text: app.channels[channel].split(text),
+                partial(_split, app),
                 slots=settings.slots,
             ),
             self._settlements,
@@ -130,3 +132,9 @@ class TurnsRole:
     def _recovered(self, what: Recovered) -> None:
         self._metrics.takeovers.inc(what.dead_sessions)
         self._hints.hint(READY)
+
+
+def _split(app: App, channel: str, text: str) -> Sequence[str]:
+    if channel not in app.channels:
+        raise UnknownChannel(channel)
+    return app.channels[channel].split(text)

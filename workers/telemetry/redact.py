@@ -96,6 +96,8 @@ _redact_short = lru_cache(maxsize=4096)(_redact)
 
 def redact(name: str, value: Any, depth: int = 0) -> Any:
     """The value as a log line may show it under `name`."""
+    if type(value) is str:
+        return MASK if is_secret_name(name) else redact_text(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value if not is_secret_name(name) or isinstance(value, bool) else MASK
     if is_secret_name(name):

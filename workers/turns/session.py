@@ -120,7 +120,12 @@ class WorkerSession:
                     self._renewed()
                     next_renewal = time.monotonic() + self.lease_for.total_seconds() / 3
                 except psycopg.Error as error:
-                    log.warning("session.not_renewed", error=type(error).__name__)
+                    log.warning(
+                        "session.not_renewed",
+                        error=type(error).__name__,
+                        sqlstate=error.sqlstate,
+                        advice="check that PARLEY_DATABASE_URL names a database that answers",
+                    )
                     self._discard(connection)
                     connection = None
                     next_renewal = time.monotonic() + min(1.0, self.lease_for.total_seconds() / 6)
