@@ -61,6 +61,11 @@ class LastingConsumer:
         """As `RecordConsumer.joined`, of the present client."""
         return self._life.joined
 
+    @property
+    def assignment(self) -> frozenset[int]:
+        """As `RecordConsumer.assignment`, of the present client."""
+        return self._life.assignment
+
     def lag(self) -> Mapping[int, int]:
         """As `RecordConsumer.lag`, of the present client."""
         return self._life.lag()
