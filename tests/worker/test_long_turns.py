@@ -23,7 +23,7 @@ def generations(worker: Worker) -> dict[str, tuple[int, frozenset[int]]]:
     """Each consumer's group generation and partitions: both change with every rebalance."""
     found = {}
     for role, consumer in worker._consumers.items():
-        client = consumer._client()
+        client = consumer._life._client()
         found[role] = (client._coordinator.generation, consumer.assignment)
     return found
 
