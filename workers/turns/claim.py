@@ -126,7 +126,7 @@ class Claims:
         if full_accounts and time.monotonic() < self._ask_others_at:
             return Claim((), again=False)
         offered = await self._offer(agents, full_accounts, wanted)
-        if not offered:
+        if full_accounts and not offered:
             self._ask_others_at = time.monotonic() + ASK_OTHERS_SECONDS
         picked = pick(offered, running, caps)
         if not picked:
