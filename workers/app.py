@@ -52,6 +52,9 @@ def _problems(
     problems += [
         f"two channels are named {twin!r}" for twin in _twins([channel.name for channel in channels])
     ]
+    problems += [
+        f"channel {channel.name!r} has a slash in its name" for channel in channels if "/" in channel.name
+    ]
     known = {channel.name for channel in channels}
     for agent in agents:
         problems += [

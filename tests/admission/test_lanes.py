@@ -104,7 +104,7 @@ async def test_a_free_lane_becomes_ready_and_an_owned_one_does_not(desk: Desk) -
     await desk.admit(BOUND, an_event(chat="free"), an_event(chat="owned"))
 
     rows = await desk.database.fetch("select lane_id, agent, account from ready")
-    assert [tuple(row) for row in rows] == [(runs[free.event_id]["lane_id"], "helper", "a")]
+    assert [tuple(row) for row in rows] == [(runs[free.event_id]["lane_id"], "helper", "lab/a")]
 
 
 @pytest.mark.rule("EN-15")

@@ -305,7 +305,7 @@ async def test_the_last_receipt_of_a_reply_lets_the_waiting_conversation_go_on(d
         await desk.reply("r", conversation=conversation, address=str(conversation.lane_id))
         await desk.db.execute(
             "insert into ready (lane_id, agent, account, due_at)"
-            " values ($1, 'echo', 'a', parley_now() + interval '10 s')",
+            " values ($1, 'echo', 'lab/a', parley_now() + interval '10 s')",
             conversation.lane_id,
         )
     await desk.db.execute("update runs set due_at = now() + interval '5 s' where id = $1", backing_off.run_id)

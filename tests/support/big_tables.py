@@ -32,7 +32,7 @@ insert into runs (id, lane_id, generation, position, agent, memory_key, channel,
 select gen_random_uuid(), id, 0, 1, 'agent-' || id % 10, 'helper', 'lab', 'account-' || id % 50, 'event-' || id, '{{}}'
   from lanes order by id limit {runs};
 insert into ready (lane_id, agent, account, due_at)
-select lane_id, agent, account, now() - (random() * interval '1 hour') from runs;
+select lane_id, agent, channel || '/' || account, now() - (random() * interval '1 hour') from runs;
 insert into reservations (agent, channel, account, event_id, message_id, payload_hash, hash_version, run_id, lane_id,
                           generation, expires_at)
 select agent, channel, account, event_id, 'message-' || lane_id, sha256('x'), 1, id, lane_id, 0,

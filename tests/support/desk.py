@@ -30,6 +30,7 @@ from workers.turns.claim import Claims
 from workers.turns.execution import Execution
 from workers.turns.journal import StepJournal
 from workers.turns.loop import TurnLoop
+from workers.turns.pauses import Pauses
 from workers.turns.policy import Backoff, Caps
 from workers.turns.recovery import Recovery
 from workers.turns.session import DEFAULT_LEASE, WorkerSession
@@ -62,6 +63,7 @@ class Desk:
     recovery: Recovery
     metrics: Metrics
     admission: Admission
+    pauses: Pauses
     published: list[PublishedDelivery] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Why the process would have ended itself."""
@@ -209,12 +211,14 @@ async def a_desk(
     await session.start()
     journal = StepJournal(database, published.extend, reached=reached)
     settlements = Settlements(database, recall_wait=recall_wait, reached=reached)
+    pauses = Pauses(database, Wake())
     claims = Claims(
         database,
         known,
         conversations,
         caps or Caps.for_slots(slots, len(known)),
         recall_wait=recall_wait,
+        paused=lambda: pauses.now,
         reached=reached,
     )
     metrics = Metrics()
@@ -243,6 +247,7 @@ async def a_desk(
             recovery,
             metrics,
             Admission(database),
+            pauses,
             published,
             left,
         )

@@ -153,7 +153,7 @@ async def queue_in_bulk(desk: Desk, agent: str, account: str, lanes: int) -> Non
         " queued as (insert into runs (id, lane_id, generation, position, agent, channel, account, event_id, event)"
         " select gen_random_uuid(), id, 0, 1, $2, 'lab', $3, 'bulk' || id, $4 from made returning lane_id)"
         " insert into ready (lane_id, agent, account, due_at)"
-        " select lane_id, $2, $3, parley_now() - interval '1 hour' from queued",
+        " select lane_id, $2, 'lab/' || $3, parley_now() - interval '1 hour' from queued",
         lanes,
         agent,
         account,

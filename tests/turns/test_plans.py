@@ -62,12 +62,12 @@ def reads_little(plan: Plan, most_rows: int) -> None:
 
 @pytest.mark.rule("EN-15")
 @pytest.mark.parametrize("generic", [False, True])
-@pytest.mark.parametrize("after", [("", ""), ("agent-5", "account-25")])
+@pytest.mark.parametrize("after", [("", ""), ("agent-5", "lab/account-25")])
 async def test_ready_lanes_are_found_by_a_walk_of_the_index(
     big_database: BigDatabase, generic: bool, after: tuple[str, str]
 ) -> None:
     plan = await planned(
-        big_database, store.FIND_READY, AGENTS, *after, 64, BATCH, 2 * BATCH, ["account-1"], generic=generic
+        big_database, store.FIND_READY, AGENTS, *after, 64, BATCH, 2 * BATCH, ["lab/account-1"], [], generic=generic
     )
 
     reads_little(plan, 64 * 4 * BATCH)

@@ -132,7 +132,7 @@ async def test_a_finished_run_that_still_owns_is_freed_and_lends_nobody_its_snap
         if not held:
             await desk.database.execute("update turns set session_id = null")
         await desk.database.execute(
-            "insert into ready select $1, 'echo', 'a', parley_now()", turn.own.lane_id
+            "insert into ready select $1, 'echo', 'lab/a', parley_now()", turn.own.lane_id
         )
 
         await desk.turn_once()

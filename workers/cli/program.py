@@ -10,6 +10,7 @@ from workers.cli import (
     dev,
     doctor,
     migrate,
+    pauses,
     publish,
     reservations,
     runs,
@@ -32,6 +33,9 @@ program.command()(check.check)
 program.command()(doctor.doctor)
 program.command()(migrate.migrate)
 program.command()(publish.publish)
+program.command("pauses")(pauses.list_pauses)
+program.add_typer(pauses.pause, name="pause")
+program.add_typer(pauses.resume, name="resume")
 program.add_typer(topics.group, name="topics")
 program.add_typer(runs.group, name="runs")
 program.add_typer(deliveries.group, name="deliveries")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -16,7 +17,13 @@ from workers.telemetry.metrics import Metrics
 
 READ_QUEUE = load(__package__, "read_queue")
 READ_DELIVERY_STATES = load(__package__, "read_delivery_states")
+COUNT_PAUSES = load(__package__, "count_pauses")
 STATES = ("pending", "sending", "uncertain", "unknown")
+PAUSE_KINDS = ("agent", "channel", "account")
+MOST_ROWS = 100_000
+"""What one reading looks at; a longer queue than that reads as that long."""
+REST = 20
+"""A reading is followed by a rest of so many times its own duration at least."""
 
 log = structlog.get_logger(__name__)
 
@@ -27,13 +34,11 @@ class Sampler:
     def __init__(
         self,
         database: Database,
-        agents: Mapping[str, object],
         metrics: Metrics,
         consumers: Mapping[str, LastingConsumer],
         every: timedelta = timedelta(seconds=5),
     ) -> None:
         self._database = database
-        self._agents = list(agents)
         self._metrics = metrics
         self._consumers = consumers
         self._every = every
@@ -41,15 +46,18 @@ class Sampler:
     async def run_once(self) -> None:
         """Read every gauge once; raises database errors."""
         metrics = self._metrics
-        queue = await self._database.fetchrow(READ_QUEUE, self._agents)
+        queue = await self._database.fetchrow(READ_QUEUE, MOST_ROWS)
         if queue is not None:
             metrics.queue_depth.set(queue["depth"])
             metrics.queue_oldest_seconds.set(queue["oldest_seconds"])
             metrics.unclaimable_runs.set(queue["unclaimable"])
-        rows = {row["state"]: row for row in await self._database.fetch(READ_DELIVERY_STATES)}
+        rows = {row["state"]: row for row in await self._database.fetch(READ_DELIVERY_STATES, MOST_ROWS)}
         for state in STATES:
             metrics.delivery_states.labels(state).set(rows[state]["deliveries"] if state in rows else 0)
         metrics.oldest_pending_seconds.set(rows["pending"]["oldest_seconds"] if "pending" in rows else 0)
+        paused = {row["kind"]: row["paused"] for row in await self._database.fetch(COUNT_PAUSES)}
+        for kind in PAUSE_KINDS:
+            metrics.paused.labels(kind).set(paused.get(kind, 0))
         metrics.pool_size.labels("engine").set(self._database.size)
         metrics.pool_in_use.labels("engine").set(self._database.in_use)
         for topic, consumer in self._consumers.items():
@@ -58,10 +66,12 @@ class Sampler:
     async def run(self) -> None:
         """Sample until cancelled; an outage leaves the last values standing."""
         while True:
+            started = time.monotonic()
             try:
                 await self.run_once()
             except Exception as error:
                 if not is_retryable(error):
                     raise
                 log.debug("sampling.waiting", error=type(error).__name__)
-            await asyncio.sleep(self._every.total_seconds())
+            took = time.monotonic() - started
+            await asyncio.sleep(max(self._every.total_seconds(), REST * took))

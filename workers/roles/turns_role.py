@@ -22,6 +22,7 @@ from workers.turns.claim import Claims
 from workers.turns.execution import Execution
 from workers.turns.journal import StepJournal
 from workers.turns.loop import TurnLoop
+from workers.turns.pauses import Pauses
 from workers.turns.policy import Caps
 from workers.turns.recovery import Recovered, Recovery
 from workers.turns.session import WorkerSession
@@ -29,6 +30,7 @@ from workers.turns.settle import Settlements
 
 READY: Final = "ready"
 CANCEL: Final = "cancel"
+PAUSES: Final = "pauses"
 RECOVER_EVERY: Final = timedelta(seconds=1)
 
 log = structlog.get_logger(__name__)
@@ -63,6 +65,7 @@ class TurnsRole:
             observe=metrics.batches("settlement"),
             reached=reached,
         )
+        self._pauses = Pauses(database, hints.waiter(PAUSES), changed=lambda: hints.hint(READY))
         caps = Caps.for_slots(settings.slots, len(app.agents))
         self.loop = TurnLoop(
             database,
@@ -74,6 +77,7 @@ class TurnsRole:
                 app.conversations,
                 caps,
                 recall_wait=settings.recall_wait,
+                paused=lambda: self._pauses.now,
                 reached=reached,
             ),
             Execution(
@@ -102,9 +106,14 @@ class TurnsRole:
     async def run(self) -> None:
         """Run turns and recover others' until cancelled, or until the session is lost."""
         async with asyncio.TaskGroup() as tasks:
-            recovering = tasks.create_task(self._recover(), name="recovery")
+            beside = [
+                tasks.create_task(self._recover(), name="recovery"),
+                tasks.create_task(self._pauses.run(), name="pauses"),
+            ]
+            await self._pauses.known()
             await self.loop.run()
-            recovering.cancel()
+            for task in beside:
+                task.cancel()
 
     async def drain(self, grace: timedelta) -> int:
         """Finish or release every turn; returns how many agents did not let go of theirs."""

@@ -109,7 +109,7 @@ class Worker:
         if "turns" in roles:
             self._begin("outbox", self._outbox.run())
             self._begin("expiry", self._expire_reservations())
-        self._begin("sampling", Sampler(self._database, self.app.agents, self.metrics, self._consumers).run())
+        self._begin("sampling", Sampler(self._database, self.metrics, self._consumers).run())
         self._register_probes()
         log.info("worker.started", app=self.app.name, roles=sorted(roles), http_port=self.http_port)
 
@@ -224,6 +224,7 @@ class Worker:
             session = WorkerSession(
                 self.settings.database_url,
                 lease_for=self.settings.lease_for,
+                agents=list(self.app.agents) if "turns" in self.settings.roles else (),
                 renewed=self.metrics.lease_renewals.labels("renewed").inc,
             )
             try:

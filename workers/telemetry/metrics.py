@@ -88,7 +88,10 @@ class Metrics:
 
         self.queue_depth = gauge("queue_depth", "Runs that wait for a turn", "max")
         self.queue_oldest_seconds = gauge("queue_oldest_seconds", "Age of the oldest due run", "max")
-        self.unclaimable_runs = gauge("unclaimable_runs", "Waiting runs whose agent no worker knows", "max")
+        self.unclaimable_runs = gauge(
+            "unclaimable_runs", "Waiting runs whose agent no living worker knows", "max"
+        )
+        self.paused = gauges("paused", "What operators have paused: agents, channels, accounts", "max", "kind")
         self.turns = counters("turns", "Turns by how they ended", "agent", "outcome")
         self.turn_seconds = histograms("turn_seconds", "From claim to settlement", _SLOW, "agent")
         self.turns_running = gauge("turns_running", "Turns of this process now", "sum")

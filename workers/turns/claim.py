@@ -28,9 +28,11 @@ from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
 from workers.turns.policy import (
+    NOTHING_PAUSED,
     WIDTH,
     Caps,
     Ended,
+    Paused,
     ReadyLane,
     accounts_without_room,
     admits_suspect,
@@ -43,6 +45,7 @@ from workers.turns.store import Head, Ownership, Release
 
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
+PAUSED_WAIT = timedelta(seconds=1)
 GROUPS_A_SCAN = 64
 ASK_OTHERS_SECONDS = 0.025
 """While an account has all the turns it may have, how often to look for other accounts' lanes after finding none."""
@@ -85,6 +88,7 @@ class Claims:
         caps: Caps,
         *,
         recall_wait: timedelta = DEFAULT_RECALL_WAIT,
+        paused: Callable[[], Paused] = lambda: NOTHING_PAUSED,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._database = database
@@ -92,6 +96,7 @@ class Claims:
         self._conversations = conversations
         self._caps = caps
         self._recall_wait = recall_wait
+        self._paused = paused
         self._reached = reached
         self._after = _START
         self._ask_others_at = 0.0
@@ -113,11 +118,11 @@ class Claims:
         if len(active) >= self._caps.slots * WIDTH:
             return Claim((), again=False)
         running = [
-            ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.account)
+            ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.sender)
             for turn in active
             if quick or turn.own.run_id not in waiting
         ]
-        agents = agents_with_room(self._agents, running, caps)
+        agents = agents_with_room(self._agents.keys() - self._paused().agents, running, caps)
         if len(running) >= caps.slots or not agents:
             return Claim((), again=False)
         suspects = [turn.head.crashes for turn in active if turn.head.crashes]
@@ -195,13 +200,15 @@ class Claims:
     ) -> list[ReadyLane]:
         """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
         offered: dict[int, ReadyLane] = {}
+        paused = self._paused()
         after, at_start = self._after, self._after == _START
         async with self._database.acquire() as connection:
             for _ in range(SCANS_A_CLAIM):
                 lanes, end = await store.find_ready(
                     connection,
                     agents,
-                    full_accounts,
+                    [*full_accounts, *paused.accounts],
+                    [*paused.channels],
                     after,
                     groups=GROUPS_A_SCAN,
                     per_group=wanted,
@@ -245,6 +252,8 @@ class Claims:
                 ended.append((head, Ended(RunStatus.CANCELLED, "conversation reset")))
             elif head.agent not in self._agents:
                 misqueued.append(head.lane_id)
+            elif self._paused().holds(head.agent, head.channel, head.sender):
+                postponed[head.lane_id] = PAUSED_WAIT
             elif not head.due:
                 postponed[head.lane_id] = head.due_at
             elif not admits_suspect(self._caps.slots, head.crashes, suspects):

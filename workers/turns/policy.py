@@ -19,7 +19,7 @@ DEFAULT_SLOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class ReadyLane:
-    """A lane that the ready queue offers, with the agent and account of its head run."""
+    """A lane that the ready queue offers, with the agent and the `channel/account` of its head run."""
 
     lane_id: int
     agent: str
@@ -40,6 +40,21 @@ class Caps:
         most = max(1, slots - slots // 8)
         return cls(slots, most if agents > 1 else slots, most)
 
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What operators have paused: agents, channels, and accounts as `channel/account`. Its turns wait."""
+
+    agents: frozenset[str] = frozenset()
+    channels: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+
+    def holds(self, agent: str, channel: str, account: str) -> bool:
+        """Does a turn of `agent` for this channel and account (as `channel/account`) wait?"""
+        return agent in self.agents or channel in self.channels or account in self.accounts
+
+
+NOTHING_PAUSED = Paused()
 
 QUICK_AGENT_SECONDS = 0.05
 WIDTH = 4

@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -57,6 +57,7 @@ class WorkerSession:
         url: str,
         *,
         lease_for: timedelta = DEFAULT_LEASE,
+        agents: Sequence[str] = (),
         renewed: Callable[[], None] = lambda: None,
         leave_process: Callable[[], None] = _leave_process,
     ) -> None:
@@ -64,6 +65,7 @@ class WorkerSession:
         self.lease_for = lease_for
         self.lost = asyncio.Event()
         self._url = url
+        self._agents = list(agents)
         self._worker = f"{socket.gethostname()}:{os.getpid()}"
         self._renewed = renewed
         self._leave_process = leave_process
@@ -147,7 +149,12 @@ class WorkerSession:
     def _execute(self, connection: psycopg.Connection, statement: str) -> int:
         cursor = connection.execute(
             statement.encode(),
-            {"id": self.id, "worker": self._worker, "lease": self.lease_for.total_seconds()},
+            {
+                "id": self.id,
+                "worker": self._worker,
+                "lease": self.lease_for.total_seconds(),
+                "agents": self._agents,
+            },
         )
         return cursor.rowcount
 

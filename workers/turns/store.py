@@ -69,6 +69,11 @@ class Head:
     owned_by: UUID | None
     snapshot: bytes | None
 
+    @property
+    def sender(self) -> str:
+        """The account as the ready queue names it: accounts of two channels are two, whatever they are called."""
+        return f"{self.channel}/{self.account}"
+
 
 async def hold_session(tx: Connection, session_id: UUID) -> bool:
     """Keep the session from being taken over until the transaction ends; False where it already was."""
@@ -78,7 +83,8 @@ async def hold_session(tx: Connection, session_id: UUID) -> bool:
 async def find_ready(
     tx: Connection,
     agents: Sequence[str],
-    full_accounts: Sequence[str],
+    without_accounts: Sequence[str],
+    without_channels: Sequence[str],
     after: tuple[str, str],
     *,
     groups: int,
@@ -86,7 +92,8 @@ async def find_ready(
     at_most: int,
 ) -> tuple[list[ReadyLane], tuple[str, str] | None]:
     """Due lanes of the next groups after `after`, and the last group looked at where more may follow."""
-    rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most, full_accounts)
+    without = (without_accounts, without_channels)
+    rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most, *without)
     lanes = [ReadyLane(*row) for row in rows if row["lane_id"] is not None]
     if len(lanes) < len(rows):
         return lanes, (rows[-1]["agent"], rows[-1]["account"])

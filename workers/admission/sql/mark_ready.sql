@@ -1,10 +1,10 @@
 -- Puts the lanes $1 (bigint[], locked by the caller) that nobody owns into the ready queue under their head run.
 -- A later statement than the one that queued runs or cleared the owner, so that it sees every head.
 insert into ready (lane_id, agent, account, due_at)
-select l.id, head.agent, head.account, greatest(head.due_at, parley_now())
+select l.id, head.agent, head.channel || '/' || head.account, greatest(head.due_at, parley_now())
   from lanes l
  cross join lateral (
-       select r.agent, r.account, r.due_at
+       select r.agent, r.channel, r.account, r.due_at
          from runs r
         where r.lane_id = l.id and r.finished_at is null
         order by r.position

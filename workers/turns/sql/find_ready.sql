@@ -1,8 +1,8 @@
 -- Lanes to try, in fair rotation: at most $5 due lanes of each of the next $4 (agent, account) groups after ($2, $3),
--- the first of each group before the second of any; at most $6 in all, and only of the agents $1
--- (text[]) and not of the accounts $7 (text[]). Where more groups may follow, the last row names the group that the
--- walk ended at, without a lane, so that groups in which nothing is due hide nobody behind them.
--- Takes no lock and promises nothing: the claim locks the lanes and reads again.
+-- the first of each group before the second of any; at most $6 in all, and only of the agents $1 (text[]), not of the
+-- accounts $7 (text[], `channel/account` as in the queue) and not of the channels $8 (text[]). Where more groups may
+-- follow, the last row names the group that the walk ended at, without a lane, so that groups in which nothing is due
+-- hide nobody behind them. Takes no lock and promises nothing: the claim locks the lanes and reads again.
 with recursive groups as (
     (select agent, account, 1 as n
        from ready
@@ -33,6 +33,7 @@ with recursive groups as (
                 limit $5) head
        ) due
  where groups.agent = any($1::text[]) and groups.account <> all($7::text[])
+   and split_part(groups.account, '/', 1) <> all($8::text[])
  order by due.place, groups.n
  limit $6)
 union all

@@ -2,10 +2,10 @@
 -- the one that freed them: in one statement it would miss a run admitted while it waited for the lock, and the lane
 -- would stick. A head behind replies that are not final waits for them, at most $2 (interval).
 insert into ready (lane_id, agent, account, due_at)
-select l.id, head.agent, head.account, greatest(head.due_at, gate.opens_at, parley_now())
+select l.id, head.agent, head.channel || '/' || head.account, greatest(head.due_at, gate.opens_at, parley_now())
   from lanes l
  cross join lateral (
-       select r.agent, r.account, r.due_at
+       select r.agent, r.channel, r.account, r.due_at
          from runs r
         where r.lane_id = l.id and r.finished_at is null
         order by r.position

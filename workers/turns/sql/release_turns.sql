@@ -19,7 +19,7 @@ postponed as (
            attempts = r.attempts + gone.attempts
       from gone
      where r.id = gone.run_id
-    returning r.lane_id, r.agent, r.account, r.due_at
+    returning r.lane_id, r.agent, r.channel || '/' || r.account as account, r.due_at
 )
 insert into ready (lane_id, agent, account, due_at)
 select lane_id, agent, account, due_at from postponed order by lane_id

@@ -1,9 +1,9 @@
 -- Puts the head runs of the lanes $1 (bigint[], locked) back into the ready queue where no live turn owns them.
 insert into ready (lane_id, agent, account, due_at)
-select l.id, head.agent, head.account, greatest(head.due_at, parley_now())
+select l.id, head.agent, head.channel || '/' || head.account, greatest(head.due_at, parley_now())
   from lanes l
  cross join lateral (
-       select r.agent, r.account, r.due_at, r.status
+       select r.agent, r.channel, r.account, r.due_at, r.status
          from runs r
         where r.lane_id = l.id and r.finished_at is null
         order by r.position

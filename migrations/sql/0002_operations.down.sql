@@ -1,0 +1,2 @@
+alter table worker_sessions drop column agents;
+drop table pauses;

@@ -1,0 +1,2 @@
+-- Everything that is paused.
+select kind, name, account from pauses
