@@ -1,0 +1,1 @@
+"""What `make deploy-check` looks at: that the deployment files are right, together and against the code."""
