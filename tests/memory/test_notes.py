@@ -10,7 +10,9 @@ from schemas.run import new_uuid7
 from tests.memory.desk import MemoryDesk
 from workers.memory import store
 from workers.memory.access import Allow, Deny, PolicyUnavailable
-from workers.memory.notes import Note, NotePage, NotOwner, Receipt, Refused, prune_note_operations
+from workers.memory.notes import Note, NotePage, NotOwner, Receipt, Refused
+from workers.operations.retention import Retention
+from workers.operations.sweeper import Sweeper
 
 AT = (0, 1)
 
@@ -168,8 +170,7 @@ async def test_receipts_of_open_runs_survive_a_prune(desk: MemoryDesk) -> None:
     await desk.notes.set(replace(scope, run_id=finished), AT, "k", "w")
     await desk.move_clock(timedelta(days=31))
 
-    async with desk.db.transaction() as tx:
-        assert await prune_note_operations(tx, timedelta(days=30)) == 1
+    assert (await Sweeper(desk.db, Retention()).prune())["note_operations"] == 1
     [row] = await desk.db.fetch("select run_id from note_operations")
 
     assert row["run_id"] == scope.run_id

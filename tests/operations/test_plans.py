@@ -1,10 +1,12 @@
 """An operator's act reads about as much as it shows or changes, whatever else the tables hold."""
 
+from datetime import timedelta
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from tests.support.big_tables import BigDatabase, plan_of
+from tests.support.big_tables import BigDatabase, Plan, plan_of
 from workers.operations.conversations import (
     DELETE_ITEMS,
     DELETE_NOTE_OPERATIONS,
@@ -13,8 +15,10 @@ from workers.operations.conversations import (
     READ_CONVERSATION,
 )
 from workers.operations.deliveries import _LIST_DELIVERIES
+from workers.operations.pruning import MOST_LEFT, tasks
+from workers.operations.retention import Retention
 from workers.operations.runs import LIST_RUNS
-from workers.postgres.database import Database
+from workers.postgres.database import Connection, Database
 
 SHOWN = 50
 MIDDLE = UUID(int=1 << 127)
@@ -58,3 +62,61 @@ async def test_a_conversation_is_deleted_by_its_lane(big_database: BigDatabase, 
 
     assert plan.scanned_whole == []
     assert plan.most_rows <= SHOWN
+
+
+PRUNED_AT_ONCE = 100
+# The expiry of reservations is indexed by block ranges, whose newest is read whole; see the plans of admission.
+PRUNING = [
+    task.name for task in tasks(Retention(conversations=timedelta(days=400))) if task.name != "reservations"
+]
+
+
+class Explaining:
+    """Carries statements out under explain, and keeps the plans."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.plans: list[Plan] = []
+
+    async def fetch(self, statement: str, *arguments: object) -> Any:
+        await self._explain(statement, *arguments)
+        return await self._connection.fetch(statement, *arguments)
+
+    async def fetchrow(self, statement: str, *arguments: object) -> Any:
+        await self._explain(statement, *arguments)
+        return await self._connection.fetchrow(statement, *arguments)
+
+    async def execute(self, statement: str, *arguments: object) -> str:
+        await self._explain(statement, *arguments)
+        return await self._connection.execute(statement, *arguments)
+
+    async def _explain(self, statement: str, *arguments: object) -> None:
+        await self._connection.execute("savepoint explained")
+        self.plans.append(await plan_of(self._connection, statement, *arguments, generic=True))
+        await self._connection.execute("rollback to explained")
+
+
+@pytest.mark.rule("EN-45")
+@pytest.mark.parametrize("name", PRUNING)
+async def test_a_batch_of_pruning_reads_about_what_it_removes(big_database: BigDatabase, name: str) -> None:
+    retention = Retention(conversations=timedelta(days=400))
+    [task] = [each for each in tasks(retention, PRUNED_AT_ONCE) if each.name == name]
+    database = await Database.open(big_database.url, max_size=1)
+    try:
+        async with database.acquire() as connection:
+            await connection.execute("begin")
+            # Two years on, and everything has ended: ids are such that all of them are old.
+            await connection.execute(
+                "create or replace function parley_now() returns timestamptz language sql stable parallel safe as"
+                " 'select now() + interval ''200 years'' * 40'"
+            )
+            await connection.execute("delete from reservations where id <= $1", 2 * PRUNED_AT_ONCE)
+            explaining = Explaining(connection)
+            await task.step(cast(Connection, explaining), task.start)
+            await connection.execute("rollback")
+    finally:
+        await database.close()
+
+    for plan in explaining.plans:
+        assert plan.scanned_whole == []
+        assert plan.most_rows <= (2 * MOST_LEFT if name == "addresses" else 20 * PRUNED_AT_ONCE)

@@ -40,6 +40,8 @@ def test_gauges_read_from_the_database_are_to_be_aggregated_by_max() -> None:
         "parley_unclaimable_runs",
         "parley_delivery_states",
         "parley_oldest_pending_seconds",
+        "parley_paused",
+        "parley_sweep_age_seconds",
     }
     assert {d.name for d in Metrics().describe() if d.aggregate == "max"} == from_the_database
 

@@ -18,6 +18,7 @@ HEAL_RESERVATIONS = load(__package__, "heal_reservations")
 INSERT_RUNS = load(__package__, "insert_runs")
 MARK_READY = load(__package__, "mark_ready")
 DELETE_EXPIRED_RESERVATIONS = load(__package__, "delete_expired_reservations")
+COUNT_EXPIRED_RESERVATIONS = load(__package__, "count_expired_reservations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +146,10 @@ async def delete_expired_reservations(tx: Connection, at_most: int) -> int:
     assert row is not None
     removed: int = row["removed"]
     return removed
+
+
+async def count_expired_reservations(tx: Connection) -> int:
+    row = await tx.fetchrow(COUNT_EXPIRED_RESERVATIONS)
+    assert row is not None
+    expired: int = row["expired"]
+    return expired

@@ -56,9 +56,10 @@ def check_app(app: App, settings: "Settings | None", findings: Findings) -> None
         for agent in app.agents.values()
         if not agent.subscriptions
     ]
-    if app.conversations is not None:
+    if app.conversations is not None and settings is not None and settings.retention.conversations is None:
         findings.warnings.append(
-            "pruning of conversation items is not enabled: conversations that nobody uses any more keep theirs"
+            "pruning of conversation items is not enabled: conversations that nobody uses any more keep theirs; "
+            "set PARLEY_KEEP_CONVERSATIONS"
         )
 
 

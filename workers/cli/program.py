@@ -11,6 +11,7 @@ from workers.cli import (
     doctor,
     migrate,
     pauses,
+    prune,
     publish,
     reservations,
     runs,
@@ -33,6 +34,7 @@ program.command()(check.check)
 program.command()(doctor.doctor)
 program.command()(migrate.migrate)
 program.command()(publish.publish)
+program.command()(prune.prune)
 program.command("pauses")(pauses.list_pauses)
 program.add_typer(pauses.pause, name="pause")
 program.add_typer(pauses.resume, name="resume")

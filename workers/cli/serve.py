@@ -29,7 +29,7 @@ _LEAVE_WITHIN_SECONDS: Final = 2.0
 def serve(
     target: Target,
     roles: str | None = typer.Option(
-        None, help="Comma-separated: intake, turns, delivery, api. Default: all."
+        None, help="Comma-separated: intake, turns, delivery, api, sweeper. Default: all."
     ),
     host: str | None = typer.Option(None, help="Address for health, metrics and the API."),
     port: int | None = typer.Option(None, min=0, max=65535, help="Its port."),

@@ -188,12 +188,6 @@ class Notebook:
         return answer if isinstance(answer, Deny) else None
 
 
-async def prune_note_operations(tx: Any, older_than: timedelta, batch: int = 500) -> int:
-    """Delete one batch of receipts of runs that are over; returns how many, to be called until it returns 0."""
-    status: str = await tx.execute(_PRUNE_OPERATIONS, older_than, batch)
-    return int(status.rsplit(" ", 1)[1])
-
-
 async def _owns(tx: Any, scope: NoteScope) -> bool:
     owned = await tx.fetchval(_LOCK_LANE, scope.lane_id, scope.generation, scope.epoch, scope.run_id)
     return owned is not None
@@ -253,4 +247,3 @@ _WRITE_NOTE = load(__package__, "write_note")
 _DELETE_NOTE = load(__package__, "delete_note")
 _READ_NOTE = load(__package__, "read_note")
 _LIST_NOTES = load(__package__, "list_notes")
-_PRUNE_OPERATIONS = load(__package__, "prune_note_operations")

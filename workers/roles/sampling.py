@@ -18,6 +18,7 @@ from workers.telemetry.metrics import Metrics
 READ_QUEUE = load(__package__, "read_queue")
 READ_DELIVERY_STATES = load(__package__, "read_delivery_states")
 COUNT_PAUSES = load(__package__, "count_pauses")
+READ_SWEEP = load(__package__, "read_sweep")
 STATES = ("pending", "sending", "uncertain", "unknown")
 PAUSE_KINDS = ("agent", "channel", "account")
 MOST_ROWS = 100_000
@@ -58,6 +59,8 @@ class Sampler:
         paused = {row["kind"]: row["paused"] for row in await self._database.fetch(COUNT_PAUSES)}
         for kind in PAUSE_KINDS:
             metrics.paused.labels(kind).set(paused.get(kind, 0))
+        if (sweep := await self._database.fetchrow(READ_SWEEP)) is not None:
+            metrics.sweep_age_seconds.set(sweep["seconds"])
         metrics.pool_size.labels("engine").set(self._database.size)
         metrics.pool_in_use.labels("engine").set(self._database.in_use)
         for topic, consumer in self._consumers.items():

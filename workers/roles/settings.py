@@ -16,13 +16,16 @@ from urllib.parse import urlsplit
 
 from schemas.errors import Misconfigured
 from workers.kafka.settings import KafkaSettings
+from workers.operations.retention import ADDRESS_MARGIN, Retention
 
 V = TypeVar("V")
 
-Role = Literal["intake", "turns", "delivery", "api"]
+Role = Literal["intake", "turns", "delivery", "api", "sweeper"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 MIN_IDEMPOTENCY_TTL: Final = timedelta(hours=48)
+KEPT_BY_DEFAULT: Final = Retention()
+MOST_POLL_EVERY: Final = timedelta(milliseconds=250)
 _DAY: Final = timedelta(days=1)
 _HOST: Final = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::(\d{0,5}))?")
 _LAST_PORT: Final = 65535
@@ -57,6 +60,7 @@ class Settings:
     log_level: str = "info"
     log_json: bool = True
     pool_size: int = 8
+    retention: Retention = KEPT_BY_DEFAULT
 
 
 def read_settings(environment: Mapping[str, str] | None = None, **overrides: object) -> Settings:
@@ -77,7 +81,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
         "sends": reader.number("SENDS", 64, least=1),
         "lease_for": reader.duration("LEASE", timedelta(seconds=15), least=timedelta(seconds=1)),
         "recall_wait": reader.duration("RECALL_WAIT", timedelta(seconds=2)),
-        "poll_every": reader.duration("POLL_EVERY", timedelta(milliseconds=250)),
+        "poll_every": reader.duration("POLL_EVERY", MOST_POLL_EVERY, most=MOST_POLL_EVERY),
         "idempotency_ttl": reader.duration("IDEMPOTENCY_TTL", timedelta(days=7)),
         "grace": reader.duration("GRACE", timedelta(seconds=30)),
         "http_host": reader.text("HTTP_HOST", "127.0.0.1"),
@@ -85,6 +89,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
         "log_level": reader.choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error")),
         "log_json": reader.choice("LOG_FORMAT", "json", ("json", "console")) == "json",
         "pool_size": reader.number("POOL_SIZE", 8, least=2),
+        "retention": _retention(reader),
     }
     ttl = values["idempotency_ttl"]
     assert isinstance(ttl, timedelta)
@@ -99,9 +104,11 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
 def problems_of_times(values: Mapping[str, object]) -> list[str]:
     """What is wrong between the durations of one process."""
     ttl, age, kafka = values["idempotency_ttl"], values["event_age_limit"], values["kafka"]
+    retention = values["retention"]
     assert isinstance(ttl, timedelta)
     assert isinstance(age, timedelta)
     assert isinstance(kafka, KafkaSettings)
+    assert isinstance(retention, Retention)
     least = max(MIN_IDEMPOTENCY_TTL, kafka.retention + _DAY)
     problems = []
     if ttl < least:
@@ -112,7 +119,21 @@ def problems_of_times(values: Mapping[str, object]) -> list[str]:
         problems.append(
             f"PARLEY_EVENT_AGE_LIMIT is {age}, and must not be above PARLEY_IDEMPOTENCY_TTL ({ttl})"
         )
-    return problems
+    return [*problems, *retention.problems(ttl)]
+
+
+def _retention(reader: _Reader) -> Retention:
+    kept = KEPT_BY_DEFAULT
+    forever = reader.text("KEEP_CONVERSATIONS", "forever") == "forever"
+    runs = reader.duration("KEEP_RUNS", kept.runs)
+    return Retention(
+        runs=runs,
+        mailbox=reader.duration("KEEP_MAILBOX", kept.mailbox),
+        addresses=reader.duration("KEEP_ADDRESSES", max(kept.addresses, runs + ADDRESS_MARGIN)),
+        audit=reader.duration("KEEP_AUDIT", kept.audit),
+        sessions=reader.duration("KEEP_SESSIONS", kept.sessions),
+        conversations=None if forever else reader.duration("KEEP_CONVERSATIONS", kept.runs),
+    )
 
 
 def _kafka(reader: _Reader) -> KafkaSettings | None:
@@ -192,14 +213,20 @@ class _Reader:
         )
 
     def duration(
-        self, name: str, default: timedelta, *, least: timedelta = timedelta(milliseconds=1)
+        self,
+        name: str,
+        default: timedelta,
+        *,
+        least: timedelta = timedelta(milliseconds=1),
+        most: timedelta = timedelta.max,
     ) -> timedelta:
+        bounds = f"at least {least}" if most is timedelta.max else f"from {least} to {most}"
         return self._parsed(
             name,
             default,
             parse_duration,
-            f"a duration like 15s or 7d, at least {least}",
-            lambda value: value >= least,
+            f"a duration like 15s or 7d, {bounds}",
+            lambda value: least <= value <= most,
         )
 
     def roles(self, name: str) -> frozenset[Role]:

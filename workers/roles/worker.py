@@ -32,8 +32,8 @@ from workers.intake.service import Intake
 from workers.kafka.consumer import Batch, RecordConsumer
 from workers.kafka.lasting import LastingConsumer
 from workers.kafka.producer import RecordProducer
+from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Database
-from workers.postgres.failures import is_retryable
 from workers.postgres.hints import Hints
 from workers.roles.delivery_role import DeliveryRole
 from workers.roles.sampling import Sampler
@@ -43,7 +43,6 @@ from workers.telemetry.health import Health
 from workers.telemetry.metrics import Metrics
 from workers.turns.session import WorkerSession
 
-EXPIRE_EVERY = timedelta(minutes=1)
 STOP_WITHIN = timedelta(seconds=5)
 
 log = structlog.get_logger(__name__)
@@ -108,7 +107,12 @@ class Worker:
             self._begin("session", self._run_sessions())
         if "turns" in roles:
             self._begin("outbox", self._outbox.run())
-            self._begin("expiry", self._expire_reservations())
+        if "sweeper" in roles:
+            pruned = self.metrics.pruned_rows
+            sweeper = Sweeper(
+                self._database, settings.retention, pruned=lambda table, rows: pruned.labels(table).inc(rows)
+            )
+            self._begin("sweeper", sweeper.run())
         self._begin("sampling", Sampler(self._database, self.metrics, self._consumers).run())
         self._register_probes()
         log.info("worker.started", app=self.app.name, roles=sorted(roles), http_port=self.http_port)
@@ -294,18 +298,6 @@ class Worker:
             for task in [*tasks, lost]:
                 task.cancel()
             await asyncio.gather(*tasks, lost, return_exceptions=True)
-
-    async def _expire_reservations(self) -> None:
-        admission = Admission(self._database, idempotency_ttl=self.settings.idempotency_ttl)
-        while True:
-            try:
-                while (removed := await admission.expire_reservations()) > 0:
-                    self.metrics.pruned_rows.labels("reservations").inc(removed)
-            except Exception as error:
-                if not is_retryable(error):
-                    raise
-                log.warning("expiry.waiting", error=type(error).__name__)
-            await asyncio.sleep(EXPIRE_EVERY.total_seconds())
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)

@@ -91,7 +91,9 @@ class Metrics:
         self.unclaimable_runs = gauge(
             "unclaimable_runs", "Waiting runs whose agent no living worker knows", "max"
         )
-        self.paused = gauges("paused", "What operators have paused: agents, channels, accounts", "max", "kind")
+        self.paused = gauges(
+            "paused", "What operators have paused: agents, channels, accounts", "max", "kind"
+        )
         self.turns = counters("turns", "Turns by how they ended", "agent", "outcome")
         self.turn_seconds = histograms("turn_seconds", "From claim to settlement", _SLOW, "agent")
         self.turns_running = gauge("turns_running", "Turns of this process now", "sum")
@@ -125,6 +127,9 @@ class Metrics:
             "group_commit_seconds", "One batched transaction", _QUICK, "queue"
         )
         self.pruned_rows = counters("pruned_rows", "Rows removed by retention", "table")
+        self.sweep_age_seconds = gauge(
+            "sweep_age_seconds", "Since a sweeper ended a round; without any, since the oldest session", "max"
+        )
         self.commands_dropped = gauge(
             "commands_dropped",
             "Addresses for which no delivery command was published, since the start",

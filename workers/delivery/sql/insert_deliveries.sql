@@ -1,6 +1,6 @@
 -- Journals deliveries as pending in the order given, so that positions follow it, and each recalled reply as one item of the
--- transcript that holds all its chunks. A known key changes nothing, and a delivery whose address is not there yet is left
--- out with its item. Returns what was inserted.
+-- transcript that holds all its chunks. A known key changes nothing, and a delivery whose address is not there yet, or was
+-- not used for a week, is left out with its item. Returns what was inserted.
 with wanted as (
     select *
       from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::uuid[], $6::bigint[], $7::integer[], $8::text[],
@@ -16,6 +16,7 @@ journalled as (
       from wanted w
       join addresses a
         on (a.channel, a.account, a.address) = (w.channel, w.account, w.address)
+       and a.used_on > parley_now()::date - 7
      order by w.n
         on conflict (key) do nothing
     returning id, key, reply_key, address_id

@@ -1,0 +1,15 @@
+-- Locks those of the next $2 conversations after lane $1 that nobody holds; returns lane and whether it is locked.
+with next_ones as (
+    select lane_id from conversations where lane_id > $1 order by lane_id limit $2
+),
+locked as (
+    select id
+      from lanes
+     where id in (select lane_id from next_ones)
+     order by id
+       for update skip locked
+)
+select next_ones.lane_id, locked.id is not null as locked
+  from next_ones
+  left join locked on locked.id = next_ones.lane_id
+ order by next_ones.lane_id
