@@ -1,0 +1,1 @@
+"""Three `parley serve` processes on three brokers, one fault at a time, and what the checker then says."""

@@ -1,0 +1,75 @@
+"""What all scenarios stand on: three brokers, one Postgres with durable commits; and how to break each of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from migrations import runner
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.cluster import KafkaCluster
+from tests.support.postgres_fixture import TEMPLATE, PostgresForTests
+from tests.support.waiting import wait_until
+
+STOP_SECONDS = 10
+ELECTED_WITHIN = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """`folder` is there until the end; databases are copies of a migrated template."""
+
+    kafka: KafkaCluster
+    postgres: PostgresForTests
+    folder: Path
+
+    def crash_postgres(self) -> None:
+        """An immediate shutdown: no session is told, and the next start recovers from the log."""
+        running = self.postgres._server._postmaster_info
+        assert running is not None
+        assert running.process is not None
+        running.process.send_signal(signal.SIGQUIT)
+        running.process.wait(STOP_SECONDS)
+
+    def start_postgres(self) -> None:
+        self.postgres._server.ensure_postgres_running()
+
+    def controller(self) -> Broker:
+        """The broker whose controller leads, by the last word of those that run."""
+        running = [broker for broker in self.kafka.brokers if broker.is_running()]
+        states = [json.loads(_quorum_state(broker).read_text("utf-8")) for broker in running]
+        newest = max(states, key=lambda state: (state["leaderEpoch"], state["leaderId"]))
+        return next(broker for broker in self.kafka.brokers if broker.node_id == newest["leaderId"])
+
+    def wait_for_another_controller(self, than: Broker) -> Broker:
+        """Until the others follow a leader that is not `than`."""
+        wait_until("another controller leads", lambda: self.controller() is not than, ELECTED_WITHIN)
+        return self.controller()
+
+
+def _quorum_state(broker: Broker) -> Path:
+    return broker.folder / "data" / "__cluster_metadata-0" / "quorum-state"
+
+
+@contextmanager
+def services() -> Iterator[Services]:
+    """Started, and gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="parley-replicas-"))
+    folder.chmod(0o755)
+    try:
+        with KafkaCluster(brokers=3, heap_mb=400) as kafka:
+            postgres = PostgresForTests(folder / "postgres")
+            try:
+                runner.upgrade(postgres.create(TEMPLATE))
+                yield Services(kafka, postgres, folder)
+            finally:
+                postgres.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
