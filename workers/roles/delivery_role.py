@@ -56,12 +56,13 @@ class DeliveryRole:
         )
         self._commands = DeliveryConsumer(self.sender, metrics)
         self._session = session
+        self._sending: asyncio.Task[None] | None = None
 
     async def run(self, consumer: LastingConsumer) -> None:
         """Send and reconcile until `begin_drain()`, cancellation, or the loss of the session; batches are hints."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.sender.run(), name="sender")
+                self._sending = tasks.create_task(self.sender.run(), name="sender")
                 tasks.create_task(self._reconciler.run(), name="reconciler")
                 tasks.create_task(consumer.run(self._commands.handle), name="delivery-commands")
         except* SessionEnded:
@@ -72,6 +73,8 @@ class DeliveryRole:
         self.sender.stop()
         self._reconciler.stop()
 
-    async def close(self) -> None:
-        """Wait for the receipts."""
+    async def finish(self) -> None:
+        """After `begin_drain()`: wait for the sends under way and for their receipts."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
         await self._receipts.close()

@@ -115,9 +115,9 @@ class TurnsRole:
             for task in beside:
                 task.cancel()
 
-    async def drain(self, grace: timedelta) -> int:
-        """Finish or release every turn; returns how many agents did not let go of theirs."""
-        return await self.loop.drain(grace)
+    async def drain(self, grace: timedelta, at_most: timedelta) -> int:
+        """Finish turns within `grace`, release the others within `at_most`; how many agents did not let go."""
+        return await self.loop.drain(grace, at_most)
 
     async def close(self) -> None:
         """Wait for what is being committed; without a database that takes for ever."""

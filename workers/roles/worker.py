@@ -10,7 +10,7 @@ A part that fails for good ends the process with an error; an outage of Kafka or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -36,6 +36,7 @@ from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Database
 from workers.postgres.hints import Hints
 from workers.roles.delivery_role import DeliveryRole
+from workers.roles.draining import Deadline
 from workers.roles.sampling import Sampler
 from workers.roles.settings import Settings
 from workers.roles.turns_role import READY, TurnsRole
@@ -132,43 +133,36 @@ class Worker:
         await self._drained
 
     async def _drain(self) -> None:
+        """Everything under one deadline, the grace period; what cannot be waited for is found by others."""
+        deadline, stuck = Deadline(self.settings.grace), 0
         log.info("worker.draining", grace_s=self.settings.grace.total_seconds())
         for consumer in self._consumers.values():
             consumer.drain()
         if self._delivery is not None:
             self._delivery.begin_drain()
-        stuck = 0
         if self._turns is not None:
-            stuck = await self._turns.drain(self.settings.grace)
-            await self._bounded(self._turns.close())
+            stuck = await self._turns.drain(deadline.left_to_work, deadline.reserve / 2)
+            await deadline.bounded("turns", self._turns.close(), STOP_WITHIN)
         if self._delivery is not None:
-            await self._bounded(self._delivery.close())
+            await deadline.bounded("delivery", self._delivery.finish(), deadline.left_to_work)
         self._outbox.stop()
-        await self._finish("intake", "outbox")
+        ending = [self._tasks[name] for name in ("intake", "outbox") if name in self._tasks]
+        if ending:
+            await asyncio.wait(ending, timeout=min(STOP_WITHIN, deadline.left).total_seconds())
         if self._session is not None:
-            await self._bounded(self._session.end(self._database))
+            await deadline.bounded("session", self._session.end(self._database), STOP_WITHIN)
         for name, task in self._tasks.items():
             if not task.done():
                 task.cancel(name)
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await asyncio.gather(*(consumer.stop() for consumer in self._consumers.values()))
-        await self._producer.stop()
+        await deadline.bounded("parts", asyncio.gather(*self._tasks.values(), return_exceptions=True))
+        leaving = [consumer.stop() for consumer in self._consumers.values()]
+        await deadline.bounded("consumers", asyncio.gather(*leaving, return_exceptions=True))
+        await deadline.bounded("producer", self._producer.stop())
+        await deadline.bounded("http", self._http.stop())
         for channel in self.app.channels.values():
-            await channel.close()
-        await self._http.stop()
-        await self._database.close()
+            await deadline.bounded("channel", channel.close())
+        await self._database.close(deadline.left)
         log.info("worker.stopped", agents_stuck=stuck)
-
-    async def _finish(self, *names: str) -> None:
-        tasks = [self._tasks[name] for name in names if name in self._tasks]
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_WITHIN.total_seconds())
-
-    async def _bounded(self, stopping: Awaitable[None]) -> None:
-        try:
-            await asyncio.wait_for(stopping, STOP_WITHIN.total_seconds())
-        except Exception as error:
-            log.warning("worker.left_behind", error=type(error).__name__)
 
     async def _start_http(self) -> None:
         serves_channels = "api" in self.settings.roles

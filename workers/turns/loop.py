@@ -166,15 +166,25 @@ class TurnLoop:
         self.draining = True
         self._wake.set()
         with contextlib.suppress(TimeoutError):
-            # A claim under way still brings turns.
-            async with asyncio.timeout(grace.total_seconds()), self._claiming:
-                pass
-        if self._settling:
-            await asyncio.wait(set(self._settling), timeout=grace.total_seconds())
+            async with asyncio.timeout(grace.total_seconds()):
+                # A claim under way still brings turns.
+                async with self._claiming:
+                    pass
+                while self._settling:
+                    await self._look_after_or_wait()
+                    await asyncio.wait(set(self._settling), timeout=CANCEL_CHECK_SECONDS)
         self.stop_all("released")
         if self._settling:
             await asyncio.wait(set(self._settling), timeout=at_most.total_seconds())
         return len(self._running)
+
+    async def _look_after_or_wait(self) -> None:
+        try:
+            await self.look_after()
+        except Exception as error:
+            if not is_retryable(error):
+                raise
+            log.warning("turns.waiting", error=type(error).__name__)
 
     def _start(self, claimed: Claimed) -> None:
         agent = self._agents[claimed.head.agent]
