@@ -56,3 +56,12 @@ def test_gaps_in_the_log_do_not_stop_the_release() -> None:
         ledger.take(0, 1, offset, offset, 1)
     assert ledger.ack(0, 1, 90) == []
     assert ledger.ack(0, 1, 3) == [3, 90]
+
+
+def test_a_record_that_comes_again_begins_its_partition_anew() -> None:
+    ledger = ledger_of(range(3, 6))
+    ledger.ack(0, 1, 4)
+    ledger.take(0, 1, 3, 3, 10)
+    assert (ledger.records, ledger.unacked_bytes, ledger.oldest(0)) == (1, 10, 3)
+    assert ledger.ack(0, 1, 3) == [3]
+    assert ledger.ack(0, 1, 5) == []

@@ -61,8 +61,11 @@ async def describe(
         raise BrokerAway(settings.bootstrap, _say(error)) from error
     finally:
         connection.close()
+    said = response.to_object()
+    if not said["brokers"]:
+        raise BrokerAway(settings.bootstrap, "the cluster names no broker yet")
     states: dict[str, TopicState] = {}
-    for entry in response.to_object()["topics"]:
+    for entry in said["topics"]:
         found = entry["partitions"]
         states[entry["topic"]] = TopicState(
             partitions=len(found),

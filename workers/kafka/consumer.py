@@ -13,17 +13,10 @@ from typing import Any
 
 from faust.types import TP, Message
 
+from workers.kafka.bounded_queue import ByteBoundedQueue, headers_of
 from workers.kafka.broker import wait_for_topics
 from workers.kafka.errors import ConsumerDied, TopicForbidden
-from workers.kafka.faust_app import (
-    AWAY,
-    FORBIDDEN,
-    ByteBoundedQueue,
-    ConsumerApp,
-    build_app,
-    headers_of,
-    open_channel,
-)
+from workers.kafka.faust_app import AWAY, FORBIDDEN, ConsumerApp, build_app, open_channel
 from workers.kafka.ledger import Ledger
 from workers.kafka.record import Record
 from workers.kafka.settings import KafkaSettings

@@ -2,7 +2,8 @@
 
 What is changed and why (docs/faust.md has the evidence):
 - the channel is read directly, not through a stream: a stream acknowledges what it skips during a rebalance;
-- the queue between faust and the reader is bounded in bytes as well as in records;
+- records are read from the committed offsets again whenever any were thrown away (`_Consumer._getmany`);
+- the queue between faust and the reader is bounded in bytes as well as in records (`bounded_queue.py`);
 - a log that became shorter or lost its beginning is told, not passed over in silence;
 - offsets acknowledged before a rebalance are committed before the partitions go;
 - the client thread is a daemon, so a broker that never answers cannot keep the process alive.
@@ -20,17 +21,17 @@ from typing import Any, cast
 import faust
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
+    IllegalStateError,
     KafkaConnectionError,
     KafkaError,
     TopicAuthorizationFailedError,
 )
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
-from faust.types import TP, EventT, Message, TopicT
+from faust.types import TP, TopicT
 from mode.threads import WorkerThread
-from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from workers.kafka.record import Headers, payload_bytes
+from workers.kafka.bounded_queue import ByteBoundedQueue
 from workers.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -40,42 +41,7 @@ FORBIDDEN = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 _NEVER_SECONDS = 24 * 3600.0
 _REVOKE_COMMIT_SECONDS = 3.0
 _LAST_SECONDS = 0.5
-
-
-class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
-    """Full at `maxsize` records or `max_bytes` of payload; one record larger than that still passes."""
-
-    def __init__(self, maxsize: int, max_bytes: int, flow_control: FlowControlEvent) -> None:
-        self.bytes = 0
-        self._max_bytes = max_bytes
-        super().__init__(maxsize, flow_control=flow_control, clear_on_resume=True)
-
-    def full(self) -> bool:
-        return self.bytes >= self._max_bytes or super().full()
-
-    def _put(self, item: EventT[Any]) -> None:
-        self.bytes += _event_bytes(item)
-        super()._put(item)
-
-    def _get(self) -> EventT[Any]:
-        item: EventT[Any] = super()._get()
-        self.bytes -= _event_bytes(item)
-        return item
-
-    def clear(self) -> None:
-        self.bytes = 0
-        super().clear()
-
-
-def _event_bytes(event: EventT[Any]) -> int:
-    message = event.message
-    return payload_bytes(message.key, message.value, headers_of(message))
-
-
-def headers_of(message: Message) -> Headers:
-    """aiokafka gives pairs; faust's types allow a mapping as well."""
-    headers = message.headers or ()
-    return list(headers.items() if isinstance(headers, Mapping) else headers)
+_UNSETTLED_SECONDS = 0.1
 
 
 class _DaemonWorker(WorkerThread):
@@ -91,6 +57,8 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
     def _start_thread(self) -> None:
         try:
             super()._start_thread()
+        except KafkaConnectionError as away:
+            log.debug("raised where the thread was started, too: %s", away)
         except (RuntimeError, asyncio.CancelledError):
             if not self.abandoned:
                 raise
@@ -100,6 +68,36 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = int(cast(ConsumerApp, self.app).fetch_wait.total_seconds() * 1000)
         return consumer
+
+    async def on_start(self) -> None:
+        """A broker that just started names no brokers, and aiokafka's coordinator dies of asking none of them."""
+        await super().on_start()
+        client = self._ensure_consumer()
+        if not client._client.cluster.brokers():
+            raise KafkaConnectionError("the cluster names no broker yet")
+
+    async def seek_to_committed(self) -> Mapping[TP, Any]:
+        """Every partition to its committed offset, None for those that have none and begin at their beginning.
+
+        aiokafka's own leaves those where they are: records that were fetched and thrown away would not come again.
+        """
+        return cast(Mapping[TP, Any], await self.call_thread(self._seek_to_committed))
+
+    async def _seek_to_committed(self) -> Mapping[TP, int | None]:
+        client = self._ensure_consumer()
+        subscription = client._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or not assignment.tps:
+            raise IllegalStateError("nothing is assigned")
+        committed = await client._coordinator.fetch_committed_offsets(list(assignment.tps))
+        if not assignment.active:
+            raise IllegalStateError("assigned anew meanwhile")
+        for tp, place in committed.items():
+            client.seek(tp, place.offset)
+        untouched = assignment.tps - committed.keys()
+        if untouched:
+            await client.seek_to_beginning(*untouched)
+        return {tp: committed[tp].offset if tp in committed else None for tp in assignment.tps}
 
     def abandon(self) -> None:
         """End the thread without a word to the broker."""
@@ -117,7 +115,14 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
+    """Records are read in one place, `_getmany`, and so is the seek: nothing that was read can be passed over.
+
+    Whatever may have thrown records away (a rebalance at any moment, a queue that was cleared) only says so;
+    before the next fetch every partition goes to its committed offset. faust seeks beside a fetch that goes on.
+    """
+
     _expected: dict[TP, int]
+    _astray = True
     last_poll: float | None = None
     on_revoked: Callable[[], None] | None = None
     on_jump: Callable[[TP, int, int], None] | None = None
@@ -172,9 +177,38 @@ class _Consumer(driver.Consumer):
             return None
         return end
 
+    def lose_place(self) -> None:
+        """Records that were fetched may be gone: read again from the committed offsets."""
+        self._astray = True
+
     async def perform_seek(self) -> None:
-        await super().perform_seek()
+        self.lose_place()
+
+    def stop_flow(self) -> None:
+        self.lose_place()
+        super().stop_flow()
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
+        if self._astray and not await self._find_place():
+            return {}
+        records = await super()._getmany(active_partitions, timeout)
+        self.last_poll = time.monotonic()
+        return {} if self._astray else records
+
+    async def _find_place(self) -> bool:
+        """Seek; False when the assignment changed in the middle of it."""
+        self._astray = False
+        try:
+            await super().perform_seek()
+        except IllegalStateError:
+            self._astray = True
+            await self.sleep(_UNSETTLED_SECONDS)
+            return False
         self._expected = {tp: offset for tp, offset in self._committed_offset.items() if offset is not None}
+        return not self._astray
+
+    async def verify_all_partitions_active(self) -> None:
+        """Left out: faust's watchdog only logs, and dies of a partition whose position is being looked for."""
 
     def _to_message(self, tp: TP, record: Any) -> Any:
         expected = self._expected.get(tp, record.offset)
@@ -193,22 +227,28 @@ class _Consumer(driver.Consumer):
         self._acked_index.pop(tp, None)
         self._gap.pop(tp, None)
 
-    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Any:
-        records = await super()._getmany(active_partitions, timeout)
-        self.last_poll = time.monotonic()
-        return records
-
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self.lose_place()
         if revoked:
-            try:
-                await asyncio.wait_for(self.commit(), _REVOKE_COMMIT_SECONDS)
-            except TimeoutError:
-                log.warning(
-                    "acknowledged offsets were not committed before a rebalance; their records come again"
-                )
+            await self._commit_before_they_go()
         if self.on_revoked is not None:
             self.on_revoked()
         await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """faust may have resumed, late, what the rebalance before this one had suspended."""
+        self.stop_flow()
+        self.app.flow_control.suspend()
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def _commit_before_they_go(self) -> None:
+        committing = asyncio.create_task(self.commit(), name="kafka-commit-revoked")
+        done, _ = await asyncio.wait({committing}, timeout=_REVOKE_COMMIT_SECONDS)
+        if not done:
+            committing.cancel()
+            log.warning(
+                "acknowledged offsets were not committed before a rebalance; their records come again"
+            )
 
 
 class _Transport(driver.Transport):
@@ -284,7 +324,9 @@ def _credentials(settings: KafkaSettings) -> Any:
 
 def open_channel(app: ConsumerApp, topic: str, settings: KafkaSettings) -> ByteBoundedQueue:
     """Subscribe `app` to `topic`; its undecoded events arrive in the returned queue."""
-    queue = ByteBoundedQueue(settings.buffer_records, settings.buffer_bytes, app.flow_control)
+    queue = ByteBoundedQueue(
+        settings.buffer_records, settings.buffer_bytes, app.flow_control, app.member.lose_place
+    )
     root = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     app.topics.add(cast(TopicT, root.clone(is_iterator=True, queue=queue)))
     app.member.queue = queue

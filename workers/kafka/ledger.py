@@ -22,6 +22,7 @@ class _Taken(Generic[T]):
 @dataclass(slots=True)
 class _Partition(Generic[T]):
     generation: int
+    newest: int = -1
     order: deque[int] = field(default_factory=deque)
     taken: dict[int, _Taken[T]] = field(default_factory=dict)
 
@@ -36,11 +37,12 @@ class Ledger(Generic[T]):
         self.unacked_bytes = 0
 
     def take(self, partition: int, generation: int, offset: int, token: T, record_bytes: int) -> None:
-        """Note a record as handed out; offsets of one partition and generation come in rising order."""
+        """Note a record as handed out; one that does not come behind the last begins its partition anew."""
         book = self._partitions.get(partition)
-        if book is None or book.generation != generation:
+        if book is None or book.generation != generation or offset <= book.newest:
             self.forget(partition)
             book = self._partitions[partition] = _Partition(generation)
+        book.newest = offset
         book.order.append(offset)
         book.taken[offset] = _Taken(token, record_bytes)
         self.records += 1

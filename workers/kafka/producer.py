@@ -13,6 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
+    KafkaConnectionError,
     KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
@@ -51,6 +52,7 @@ class RecordProducer:
             producer = self._new_client()
             try:
                 await producer.start()
+                _require_brokers(producer)
             except (KafkaError, TimeoutError, OSError) as error:
                 log.warning("Kafka went away while the producer started: %s", error)
                 await producer.stop()
@@ -160,6 +162,12 @@ class RecordProducer:
 
 def _error_of(future: "asyncio.Future[Any]") -> BaseException | None:
     return asyncio.CancelledError() if future.cancelled() else future.exception()
+
+
+def _require_brokers(producer: AIOKafkaProducer) -> None:
+    """A broker that just started names no brokers, and aiokafka does not always hear of them later."""
+    if not producer.client.cluster.brokers():
+        raise KafkaConnectionError("the cluster names no broker yet")
 
 
 async def _close(producer: AIOKafkaProducer) -> None:

@@ -1,0 +1,50 @@
+"""Between faust and the reader: bounded in records and in bytes, and never emptied without a word."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from faust.types import EventT, Message
+from mode.utils.queues import FlowControlEvent, ThrowableQueue
+
+from workers.kafka.record import Headers, payload_bytes
+
+
+class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
+    """Full at `maxsize` records or `max_bytes` of payload; one record larger than that still passes."""
+
+    def __init__(
+        self, maxsize: int, max_bytes: int, flow_control: FlowControlEvent, on_cleared: Callable[[], None]
+    ) -> None:
+        """`on_cleared` hears that records (those that wait to be put, too) were thrown away."""
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._on_cleared = on_cleared
+        super().__init__(maxsize, flow_control=flow_control, clear_on_resume=True)
+
+    def full(self) -> bool:
+        return self.bytes >= self._max_bytes or super().full()
+
+    def _put(self, item: EventT[Any]) -> None:
+        self.bytes += _event_bytes(item)
+        super()._put(item)
+
+    def _get(self) -> EventT[Any]:
+        item: EventT[Any] = super()._get()
+        self.bytes -= _event_bytes(item)
+        return item
+
+    def clear(self) -> None:
+        self.bytes = 0
+        super().clear()
+        self._on_cleared()
+
+
+def _event_bytes(event: EventT[Any]) -> int:
+    message = event.message
+    return payload_bytes(message.key, message.value, headers_of(message))
+
+
+def headers_of(message: Message) -> Headers:
+    """aiokafka gives pairs; faust's types allow a mapping as well."""
+    headers = message.headers or ()
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
