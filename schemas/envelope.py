@@ -38,7 +38,7 @@ _JSON_TYPE = re.compile(rb"application/json(?:\s*;\s*charset=\"?utf-8\"?)?", re.
 
 class EnvelopeMismatch(RefusedRecord):
     """A header or the record key is missing, repeated, or disagrees with the signed value; `field` names
-    it.
+    it, or says `header name` where one is no UTF-8.
     """
 
     reason = Reason.ENVELOPE_MISMATCH
@@ -63,6 +63,8 @@ class Envelope:
     webhook_timestamp: bytes | None = None
     webhook_signature: bytes | None = None
     repeated: str | None = None
+    misnamed: bool = False
+    """A header, known or not, has a name that is no UTF-8 (read with surrogates)."""
 
     @property
     def trace(self) -> str | None:
@@ -127,16 +129,25 @@ def seal(
 def read_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> Envelope:
     """The known headers of a record; one that comes twice is absent, and `repeated` names it."""
     found: dict[str, bytes | None] = {}
-    repeated = None
+    repeated, misnamed = None, False
     for name, content in headers or ():
         known = _NAMES.get(name)
         if known is None:
+            misnamed = misnamed or not (name.isascii() or _is_utf8(name))
             continue
         if known in found:
             content = None
             repeated = repeated if name == "traceparent" else name
         found[known] = content
-    return Envelope(**found, repeated=repeated)
+    return Envelope(**found, repeated=repeated, misnamed=misnamed)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_envelope(envelope: Envelope, key: bytes | None, event: Event, version: int = 1) -> None:
@@ -145,6 +156,8 @@ def check_envelope(envelope: Envelope, key: bytes | None, event: Event, version:
     """
     if envelope.repeated is not None:
         raise EnvelopeMismatch(envelope.repeated)
+    if envelope.misnamed:
+        raise EnvelopeMismatch("header name")
     expected = (
         ("ce_specversion", envelope.specversion, SPEC_VERSION),
         ("ce_id", envelope.id, event.event_id),

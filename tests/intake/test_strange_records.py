@@ -85,6 +85,19 @@ async def test_a_batch_of_strange_records_among_good_ones_is_settled_whole(desk:
     assert len({letter.key for letter in letters}) == len(letters) > 100
 
 
+@pytest.mark.rule("EN-5")
+async def test_a_header_name_that_is_no_utf8_is_refused_and_the_value_kept(desk: Desk) -> None:
+    good, bad = a_record(an_event(event_id="good"), offset=0), a_record(an_event(event_id="bad"), offset=1)
+
+    await desk.take(good, replace(bad, headers=[*bad.headers, ("\udcff\udcfe", b"x")]))
+
+    assert desk.offsets() == [0, 1]
+    assert [event_id for _, event_id in await desk.runs()] == ["good"]
+    (letter,) = await desk.letters()
+    assert (letter.reason, letter.headers["parley-detail"]) == ("envelope_mismatch", b"header name")
+    assert letter.value == bad.value
+
+
 @pytest.mark.rule("EN-5", "EN-39")
 async def test_a_refused_record_waits_for_the_broker_of_the_dead_letters(settings: KafkaSettings) -> None:
     """The producer is not up yet, as at start or in an outage; nothing is acknowledged before the letter is."""

@@ -37,6 +37,17 @@ class TopicForbidden(Misconfigured):
         self.topic, self.detail = topic, detail
 
 
+class RecordsUnreadable(Misconfigured):
+    """A partition cannot be read on from `offset`: Kafka damaged its records, or this process cannot unpack them."""
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str) -> None:
+        super().__init__(
+            f"partition {partition} of {topic} cannot be read from offset {offset} on: {problem}. Repair it (for a "
+            "codec install cramjam, for a checksum restore the replica), or set the group's offset behind it"
+        )
+        self.topic, self.partition, self.offset, self.problem = topic, partition, offset, problem
+
+
 class RecordTooLarge(Rejected):
     """A record of `record_bytes` bytes is above the limit of the producer or the broker."""
 

@@ -3,6 +3,7 @@
 What is changed and why (docs/faust.md has the evidence):
 - the channel is read directly, not through a stream: a stream acknowledges what it skips during a rebalance;
 - records are read from the committed offsets again whenever any were thrown away (`_Consumer._getmany`);
+- a batch that aiokafka cannot parse is unpacked as far as it goes (`unpacking.py`);
 - the queue between faust and the reader is bounded in bytes as well as in records (`bounded_queue.py`);
 - a log that became shorter or lost its beginning is told, not passed over in silence;
 - offsets acknowledged before a rebalance are committed before the partitions go;
@@ -26,13 +27,16 @@ from aiokafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
 )
+from aiokafka.structs import TopicPartition
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, TopicT
 from mode.threads import WorkerThread
 
 from workers.kafka.bounded_queue import ByteBoundedQueue
+from workers.kafka.errors import RecordsUnreadable
 from workers.kafka.settings import KafkaSettings
+from workers.kafka.unpacking import tolerate
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ FORBIDDEN = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 _NEVER_SECONDS = 24 * 3600.0
 _REVOKE_COMMIT_SECONDS = 3.0
 _LAST_SECONDS = 0.5
+_HOLD_SECONDS = 30.0
 _UNSETTLED_SECONDS = 0.1
 
 
@@ -75,6 +80,18 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         client = self._ensure_consumer()
         if not client._client.cluster.brokers():
             raise KafkaConnectionError("the cluster names no broker yet")
+        tolerate(client._fetcher, self._hold)
+
+    def _hold(self, tp: TopicPartition, offset: int, problem: str) -> None:
+        """Leave a partition that cannot be read on alone for a while; the others go on."""
+        assignment = self._ensure_consumer()._subscription.subscription.assignment
+        state = assignment.state_value(tp) if assignment is not None else None
+        if state is None:
+            return
+        state.pause()
+        self.thread_loop.call_later(_HOLD_SECONDS, state.resume)
+        unreadable = RecordsUnreadable(tp.topic, tp.partition, offset, problem)
+        log.error("%s; it is tried again every %d s", unreadable, _HOLD_SECONDS)
 
     async def seek_to_committed(self) -> Mapping[TP, Any]:
         """Every partition to its committed offset, None for those that have none and begin at their beginning.

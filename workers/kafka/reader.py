@@ -8,9 +8,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from workers.kafka.broker import require_topics
-from workers.kafka.errors import BrokerAway, TopicForbidden
+from workers.kafka.errors import BrokerAway, RecordsUnreadable, TopicForbidden
 from workers.kafka.record import Record
 from workers.kafka.settings import KafkaSettings
+from workers.kafka.unpacking import tolerate
 
 _POLL_MS = 500
 _POLL_RECORDS = 500
@@ -20,7 +21,7 @@ _SILENT_SECONDS = 30.0
 async def read_topic(settings: KafkaSettings, topic: str) -> AsyncIterator[Record]:
     """Every record of `topic` up to the present ends, in the order of each partition.
 
-    Raises BrokerAway, BrokerLoginFailed, TopicMissing, TopicForbidden.
+    Raises BrokerAway, BrokerLoginFailed, TopicMissing, TopicForbidden, RecordsUnreadable.
     """
     states = await require_topics(settings, (topic,))
     partitions = [TopicPartition(topic, number) for number in range(states[topic].partitions)]
@@ -65,6 +66,7 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
     )
     try:
         await consumer.start()
+        tolerate(consumer._fetcher, _give_up)
         yield consumer
     except TopicAuthorizationFailedError as error:
         raise TopicForbidden(topic, "not allowed to read it") from error
@@ -72,3 +74,7 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
         raise BrokerAway(settings.bootstrap, f"{type(error).__name__}: {error}") from error
     finally:
         await consumer.stop()
+
+
+def _give_up(place: TopicPartition, offset: int, problem: str) -> None:
+    raise RecordsUnreadable(place.topic, place.partition, offset, problem)
