@@ -4,12 +4,17 @@ import platform
 import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 import typer
 
 from workers.cli.edge import AWAY, exit_code, lines_of, run
 from workers.cli.output import plain, print_fields, print_json, print_line
 from workers.cli.usage import Json
+
+if TYPE_CHECKING:
+    from workers.kafka.broker import TopicState
+    from workers.kafka.settings import KafkaSettings
 
 PACKAGES = (
     "parley",
@@ -113,9 +118,19 @@ async def _kafka() -> dict[str, object]:
     for topic in settings.topics:
         state = states.get(topic)
         there = state is not None and state.partitions > 0
-        found[topic] = (
-            f"{state.partitions} partitions, replication {state.replication}"
-            if state and there
-            else "missing"
-        )
+        found[topic] = await _said_of(settings, topic, state) if state and there else "missing"
     return found
+
+
+async def _said_of(settings: "KafkaSettings", topic: str, state: "TopicState") -> str:
+    from schemas.errors import ParleyError
+    from workers.kafka.topics import promises
+
+    said = f"{state.partitions} partitions, replication {state.replication}"
+    try:
+        promised = await promises(settings, topic)
+    except ParleyError:
+        return f"{said}, settings not told"
+    kept = "for ever" if promised.retention is None else f"for {promised.retention}"
+    election = "on" if promised.unclean_election else "off"
+    return f"{said}, min.insync.replicas {promised.min_insync_replicas}, kept {kept}, unclean election {election}"

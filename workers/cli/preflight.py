@@ -12,7 +12,7 @@ from workers.app import App
 from workers.channels.port import Channel
 from workers.cli.edge import exit_code, lines_of
 from workers.kafka.broker import TopicState, require_topics
-from workers.kafka.topics import retention
+from workers.kafka.topics import TopicPromises, promises
 from workers.operations import facts
 from workers.operations.facts import OpenRuns
 from workers.postgres.database import Connection, Database
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OLDEST_POSTGRES: Final = 150_000
 SAFE_REPLICATION: Final = 3
+SAFE_IN_SYNC: Final = 2
 MARGIN: Final = timedelta(days=1)
 
 
@@ -156,38 +157,72 @@ def stranded(runs: OpenRuns, app: App) -> str | None:
 
 
 async def check_kafka(settings: "Settings", findings: Findings) -> None:
-    """Reach it, find the topics, and compare the retention of events with how long reservations live."""
+    """Reach it, find the topics, and compare what the cluster promises with what this installation needs."""
     kafka = settings.kafka
     try:
         states = await require_topics(kafka, kafka.topics)
         for topic, state in states.items():
-            _check_topic(topic, state, findings)
-        await _check_retention(settings, findings)
+            await _check_topic(settings, topic, state, findings)
     except ParleyError as error:
         findings.errors += lines_of(error)
 
 
-def _check_topic(topic: str, state: TopicState, findings: Findings) -> None:
-    if state.replication < SAFE_REPLICATION:
-        findings.warnings.append(
-            f"topic {topic} has replication {state.replication}: with fewer than {SAFE_REPLICATION} a lost broker "
+async def _check_topic(settings: "Settings", topic: str, state: TopicState, findings: Findings) -> None:
+    try:
+        promised = await promises(settings.kafka, topic)
+    except ParleyError as error:
+        findings.warnings.append(f"what Kafka promises of {topic} is not known: {error}")
+        return
+    findings.warnings += weak_promises(topic, state.replication, promised)
+    if topic == settings.kafka.events_topic:
+        findings.errors += retention_problems(
+            topic, promised.retention, settings.idempotency_ttl, settings.longest_outage
+        )
+
+
+def weak_promises(topic: str, replication: int, promised: TopicPromises) -> list[str]:
+    """How a lost broker could lose records of `topic`, or stop them, one line each."""
+    found = []
+    if replication < SAFE_REPLICATION:
+        found.append(
+            f"topic {topic} has replication {replication}: with fewer than {SAFE_REPLICATION} a lost broker "
             "can lose events"
         )
+    elif promised.min_insync_replicas < SAFE_IN_SYNC:
+        found.append(
+            f"topic {topic} has min.insync.replicas {promised.min_insync_replicas}: with fewer than {SAFE_IN_SYNC} "
+            "an event counts as written while one broker alone has it"
+        )
+    elif promised.min_insync_replicas >= replication:
+        found.append(
+            f"topic {topic} has min.insync.replicas {promised.min_insync_replicas} of {replication}: one broker "
+            "away, and nothing can be written"
+        )
+    if promised.unclean_election:
+        found.append(
+            f"topic {topic} has unclean.leader.election.enable on: a broker that lags behind can become leader, and "
+            "what it lacks is gone"
+        )
+    return found
 
 
-async def _check_retention(settings: "Settings", findings: Findings) -> None:
-    topic, ttl = settings.kafka.events_topic, settings.idempotency_ttl
-    try:
-        kept = await retention(settings.kafka, topic)
-    except ParleyError as error:
-        findings.warnings.append(f"the retention of {topic} is not known: {error}")
-        return
+def retention_problems(
+    topic: str, kept: timedelta | None, ttl: timedelta, longest_outage: timedelta
+) -> list[str]:
+    """What is wrong about how long events are kept, one line each."""
     if kept is None:
-        findings.errors.append(
+        return [
             f"topic {topic} keeps records for ever, and reservations live {ttl}: a replay would run events again; "
             "set retention.ms"
-        )
-    elif kept + MARGIN > ttl:
-        findings.errors.append(
+        ]
+    found = []
+    if kept + MARGIN > ttl:
+        found.append(
             f"topic {topic} keeps records {kept}: PARLEY_IDEMPOTENCY_TTL ({ttl}) must be at least a day more"
         )
+    if kept < longest_outage:
+        found.append(
+            f"topic {topic} keeps records {kept}: an outage of PARLEY_LONGEST_OUTAGE ({longest_outage}) would lose "
+            "events; raise retention.ms"
+        )
+    return found

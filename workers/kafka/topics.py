@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -15,6 +16,7 @@ from workers.kafka.errors import BrokerAway, TopicForbidden, TopicMissing
 from workers.kafka.settings import KafkaSettings
 
 _APPEAR_SECONDS = 10.0
+_PROMISES = ("retention.ms", "min.insync.replicas", "unclean.leader.election.enable")
 
 
 async def create_topics(settings: KafkaSettings, topics: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -47,10 +49,20 @@ async def touch_topics(settings: KafkaSettings, topics: tuple[str, ...] | None =
     await _wait_until_known(settings, topics or settings.topics)
 
 
-async def retention(settings: KafkaSettings, topic: str) -> timedelta | None:
-    """How long the broker keeps records of `topic`; None when it keeps them for ever."""
+@dataclass(frozen=True, slots=True)
+class TopicPromises:
+    """What the broker promises of a topic; `retention` is None where it keeps records for ever."""
+
+    retention: timedelta | None
+    min_insync_replicas: int
+    unclean_election: bool
+
+
+async def promises(settings: KafkaSettings, topic: str) -> TopicPromises:
+    """The settings in force for `topic`, the broker's defaults included. Raises Misconfigured, BrokerAway."""
+    told: dict[str, str] = {}
     async with _admin(settings) as admin:
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": None})
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(_PROMISES))
         responses = await admin.describe_configs([resource])
     for response in responses:
         for code, message, _, _, entries in response.resources:
@@ -58,10 +70,20 @@ async def retention(settings: KafkaSettings, topic: str) -> timedelta | None:
                 raise Misconfigured(
                     f"Kafka does not tell the settings of {topic}: {message or for_code(code).__name__}"
                 )
-            for name, value, *_ in entries:
-                if name == "retention.ms":
-                    return None if int(value) < 0 else timedelta(milliseconds=int(value))
-    raise Misconfigured(f"Kafka does not tell retention.ms of {topic}")
+            told |= {name: value for name, value, *_ in entries}
+    if missing := [name for name in _PROMISES if name not in told]:
+        raise Misconfigured(f"Kafka does not tell {', '.join(missing)} of {topic}")
+    kept = int(told["retention.ms"])
+    return TopicPromises(
+        retention=None if kept < 0 else timedelta(milliseconds=kept),
+        min_insync_replicas=int(told["min.insync.replicas"]),
+        unclean_election=told["unclean.leader.election.enable"] == "true",
+    )
+
+
+async def retention(settings: KafkaSettings, topic: str) -> timedelta | None:
+    """How long the broker keeps records of `topic`; None when it keeps them for ever."""
+    return (await promises(settings, topic)).retention
 
 
 def _new_topic(settings: KafkaSettings, name: str) -> NewTopic:

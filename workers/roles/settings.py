@@ -54,6 +54,7 @@ class Settings:
     poll_every: timedelta = timedelta(milliseconds=250)
     idempotency_ttl: timedelta = timedelta(days=7)
     event_age_limit: timedelta = timedelta(days=6)
+    longest_outage: timedelta = timedelta(days=2)
     grace: timedelta = timedelta(seconds=30)
     http_host: str = "127.0.0.1"
     http_port: int = 8080
@@ -83,6 +84,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
         "recall_wait": reader.duration("RECALL_WAIT", timedelta(seconds=2)),
         "poll_every": reader.duration("POLL_EVERY", MOST_POLL_EVERY, most=MOST_POLL_EVERY),
         "idempotency_ttl": reader.duration("IDEMPOTENCY_TTL", timedelta(days=7)),
+        "longest_outage": reader.duration("LONGEST_OUTAGE", timedelta(days=2)),
         "grace": reader.duration("GRACE", timedelta(seconds=30)),
         "http_host": reader.text("HTTP_HOST", "127.0.0.1"),
         "http_port": reader.number("HTTP_PORT", 8080, least=0),
@@ -104,11 +106,12 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
 def problems_of_times(values: Mapping[str, object]) -> list[str]:
     """What is wrong between the durations of one process."""
     ttl, age, kafka = values["idempotency_ttl"], values["event_age_limit"], values["kafka"]
-    retention = values["retention"]
+    retention, outage = values["retention"], values["longest_outage"]
     assert isinstance(ttl, timedelta)
     assert isinstance(age, timedelta)
     assert isinstance(kafka, KafkaSettings)
     assert isinstance(retention, Retention)
+    assert isinstance(outage, timedelta)
     least = max(MIN_IDEMPOTENCY_TTL, kafka.retention + _DAY)
     problems = []
     if ttl < least:
@@ -118,6 +121,11 @@ def problems_of_times(values: Mapping[str, object]) -> list[str]:
     if age > ttl:
         problems.append(
             f"PARLEY_EVENT_AGE_LIMIT is {age}, and must not be above PARLEY_IDEMPOTENCY_TTL ({ttl})"
+        )
+    if age < outage:
+        problems.append(
+            f"PARLEY_EVENT_AGE_LIMIT is {age}, and must be at least PARLEY_LONGEST_OUTAGE ({outage}): events of an "
+            "outage would be too old after it"
         )
     return [*problems, *retention.problems(ttl)]
 
