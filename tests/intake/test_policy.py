@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.events import a_record, an_agent, an_event
 from tests.support.waiting import eventually
 from workers.intake.authorizing import AUTHORIZE_TIMEOUT, POLICY_PATIENCE
 from workers.kafka import KafkaSettings
+from workers.kafka.record import Tenure
 from workers.memory.access import Access, Allow, Deny
 from workers.memory.limits import Conversations
 
@@ -171,6 +173,32 @@ async def test_after_thirty_seconds_an_undecided_event_is_policy_unavailable_and
         assert await admitted(desk) == ids(events[1:])
         assert desk.offsets() == [0, 1]
         assert desk.intake.parked == 0
+
+
+@pytest.mark.rule("EN-12")
+async def test_what_waits_of_a_partition_that_was_revoked_is_left_to_its_new_owner(
+    database_url: str, settings: KafkaSettings
+) -> None:
+    policy, clock, tenure = Policy(), Clock(), Tenure()
+    async with guarded(database_url, settings, policy, clock=clock) as desk:
+        events = said("raise", "behind", chat="stuck")
+        gone = [replace(a_record(event, offset=n), tenure=tenure) for n, event in enumerate(events)]
+        await desk.take(*gone)
+        await desk.take(a_record(an_event(text="raise", chat="other"), offset=7))
+
+        tenure.ended = True
+        clock.forward(PATIENCE - timedelta(seconds=1))
+        await desk.retry()
+        parked = desk.intake.parked
+        clock.forward(timedelta(seconds=1))
+        await desk.retry()
+
+        assert parked == 1
+        assert desk.offsets() == [7]
+        assert [letter.key for letter in await desk.letters()] == ["channel.events:0:7"]
+        policy.repaired = True
+        await desk.take(*[a_record(event, offset=n) for n, event in enumerate(events)])
+        assert await admitted(desk) == ids(events)
 
 
 @pytest.mark.rule("EN-12")

@@ -68,6 +68,7 @@ async def test_records_that_were_never_committed_come_again_after_each_rebalance
                 "all of it again", lambda: of_generation(read, generation(consumer)) == everything, SOON
             )
             assert consumer.outstanding == RECORDS
+            assert {record.generation for record in read if not record.revoked} == {generation(consumer)}
 
 
 async def test_only_what_was_not_committed_comes_again(settings: KafkaSettings) -> None:

@@ -110,9 +110,19 @@ class Intake:
 
     async def retry_parked(self, acknowledge: Acknowledge) -> None:
         """Ask the policy again about what waits, every place at once, and go on with what is decided."""
+        self._forget_revoked()
         async with asyncio.TaskGroup() as places:
             for place in list(self._parked):
                 places.create_task(self._retry_place(place, acknowledge))
+
+    def _forget_revoked(self) -> None:
+        """Drop what waits of partitions that are others' now: they read it again, and may decide otherwise."""
+        for place, waiting in list(self._parked.items()):
+            if any(each.arrival.record.revoked for each in waiting):
+                kept = deque(each for each in waiting if not each.arrival.record.revoked)
+                self._parked[place] = kept
+                if not kept:
+                    del self._parked[place]
 
     async def run_retries(self, acknowledge: Acknowledge, every: timedelta = RETRY_PARKED_EVERY) -> None:
         """Retry parked events until cancelled."""

@@ -18,7 +18,7 @@ from workers.kafka.broker import wait_for_topics
 from workers.kafka.errors import ConsumerDied, TopicForbidden
 from workers.kafka.faust_app import AWAY, FORBIDDEN, ConsumerApp, build_app, open_channel
 from workers.kafka.ledger import Ledger
-from workers.kafka.record import Record
+from workers.kafka.record import Record, Tenure
 from workers.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class RecordConsumer:
         self._queue: ByteBoundedQueue | None = None
         self._starting: asyncio.Task[Any] | None = None
         self._ledger: Ledger[Message] = Ledger()
+        self._tenure = Tenure()
         self._room = asyncio.Event()
         self._draining = asyncio.Event()
         self._on_skipped = on_skipped
@@ -124,6 +125,7 @@ class RecordConsumer:
         app, self._app = self._app, None
         if app is None:
             return
+        self._tenure.ended, self._tenure = True, Tenure()
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         stopping = asyncio.create_task(app.stop(), name=f"kafka-stop-{self.group}")
@@ -211,6 +213,7 @@ class RecordConsumer:
             headers=headers_of(message),
             timestamp=message.timestamp,
             generation=message.generation_id or 0,
+            tenure=self._tenure,
         )
         message.key = message.value = None
         self._ledger.take(record.partition, record.generation, record.offset, message, record.size)
@@ -230,6 +233,7 @@ class RecordConsumer:
         return False
 
     def _on_revoked(self) -> None:
+        self._tenure.ended, self._tenure = True, Tenure()
         self._ledger.clear()
         self._room.set()
 

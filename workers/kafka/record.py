@@ -7,6 +7,18 @@ Headers = list[tuple[str, bytes]]
 _FRAME_BYTES = 100
 
 
+class Tenure:
+    """The time in which a member holds its partitions: from an assignment to the next rebalance."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
+
+
+_FOR_EVER = Tenure()
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """`timestamp` is in seconds since 1970 (the broker's or the producer's, as the topic says)."""
@@ -20,6 +32,12 @@ class Record:
     timestamp: float
     generation: int = field(default=0, repr=False)
     """Group generation that delivered the record: an ack of an older one is ignored."""
+    tenure: Tenure = field(default=_FOR_EVER, repr=False, compare=False)
+
+    @property
+    def revoked(self) -> bool:
+        """Its partition was taken away since: whoever has it now reads the record again."""
+        return self.tenure.ended
 
     @property
     def position(self) -> str:
