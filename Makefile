@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
-TYPED := $(wildcard workers schemas migrations tests/support tests/house benchmarks examples)
+TYPED := $(wildcard workers schemas migrations deploy/checks tests/support tests/house benchmarks examples)
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 RULES ?= off
@@ -12,7 +12,7 @@ JOBS ?= 3
 SPREAD := -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format rules bench kafka lock clean
+.PHONY: help setup demo test test-long check format rules bench deploy-check kafka lock clean
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ rules: setup  ## the whole suite, then one line a rule; fails when a due rule is
 
 bench: setup  ## the benchmarks, on brokers of their own
 	$(BIN)/python -m benchmarks $(ARGS)
+
+deploy-check: setup  ## deploy/: manifests, alerts, dashboards against a real Prometheus, compose, image (ARGS=--quick: no run)
+	$(BIN)/python -m deploy.checks $(ARGS)
 
 kafka: setup  ## a real broker in the foreground (ARGS="--brokers 3 --sasl")
 	$(BIN)/python -m tests.support.kafka $(ARGS)

@@ -61,7 +61,10 @@ def problems(alerts: Sequence[Alert], tests: str) -> list[str]:
     found = [f"{alert.name}: {problem}" for alert in alerts for problem in _alert_problems(alert, there)]
     found += [f"{alert.name}: no scenario lets it fire" for alert in alerts if f'"{alert.name}"' not in tests]
     pages = {page.stem for page in (ROOT / "docs/runbooks").glob("Parley*.md")}
-    found += [f"docs/runbooks/{name}.md: there is no such alert" for name in sorted(pages - {a.name for a in alerts})]
+    found += [
+        f"docs/runbooks/{name}.md: there is no such alert"
+        for name in sorted(pages - {a.name for a in alerts})
+    ]
     return found
 
 

@@ -11,17 +11,20 @@ DRAIN_SECONDS: Final = 30
 
 
 def problems(documents: Sequence[Document]) -> list[str]:
-    """One line a mistake; nothing where all is well. `documents` are those of the kustomization and the example secret."""
+    """One line a mistake; `documents` are those of the kustomization, and the example secret."""
     pods = [each for each in documents if each.kind in ("Deployment", "Job")]
     found = [f"{each.title}: {problem}" for each in documents for problem in each.problems]
     for each in pods:
-        found += [f"{each.title}: {problem}" for problem in _pod_problems(each.body["spec"]["template"]["spec"])]
+        found += [
+            f"{each.title}: {problem}" for problem in _pod_problems(each.body["spec"]["template"]["spec"])
+        ]
         found += [f"{each.title}: {problem}" for problem in _lost_references(each, documents)]
     for each in documents:
         if each.kind == "Deployment":
             found += [f"{each.title}: {problem}" for problem in _deployment_problems(each, documents)]
     found += [f"{each.title}: selects no pod" for each in documents if _selects_nothing(each, pods)]
     found += _scaler_problems(documents)
+    found += [f"no Deployment runs {role}" for role in sorted(set(ROLES) - _roles_of(documents))]
     if not any(_denies_everything(each) for each in documents):
         found.append("no NetworkPolicy denies what is not allowed")
     return found
@@ -41,6 +44,10 @@ def external_metrics(documents: Sequence[Document]) -> set[str]:
         for metric in each.body["spec"]["metrics"]
         if metric["type"] == "External"
     }
+
+
+def _roles_of(documents: Sequence[Document]) -> set[str]:
+    return {each.name.removeprefix("parley-") for each in documents if each.kind == "Deployment"}
 
 
 def _pod_problems(pod: Mapping[str, Any]) -> Iterator[str]:
@@ -71,7 +78,11 @@ def _container_problems(container: Mapping[str, Any]) -> Iterator[str]:
 def _deployment_problems(deployment: Document, documents: Sequence[Document]) -> Iterator[str]:
     pod = deployment.body["spec"]["template"]["spec"]
     container = pod["containers"][0]
-    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+    for probe, path in (
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ):
         if container.get(probe, {}).get("httpGet", {}).get("path") != path:
             yield f"{probe} does not ask {path}"
     role = container["args"][-1]
@@ -85,7 +96,7 @@ def _deployment_problems(deployment: Document, documents: Sequence[Document]) ->
         yield f"is killed before a drain of {grace:.0f} s can end"
     owned = {each.kind for each in documents if deployment.name == each.name}
     for kind in ("PodDisruptionBudget", "HorizontalPodAutoscaler"):
-        if kind not in owned:
+        if kind not in owned and (role, kind) != ("sweeper", "HorizontalPodAutoscaler"):
             yield f"has no {kind}"
 
 
@@ -99,8 +110,12 @@ def _lost_references(workload: Document, documents: Sequence[Document]) -> Itera
     for kind, name in wanted:
         if (kind, name) not in there:
             yield f"{kind} {name} is not there"
-    secret = next((each.body["stringData"] for each in documents if each.kind == "Secret"), {})
-    mount = next(each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "secrets")
+    secret: dict[str, str] = next(
+        (each.body["stringData"] for each in documents if each.kind == "Secret"), {}
+    )
+    mount = next(
+        each["mountPath"] for each in pod["containers"][0]["volumeMounts"] if each["name"] == "secrets"
+    )
     for name, value in settings_of(documents).items():
         if name.endswith("_FILE") and value.removeprefix(f"{mount}/") not in secret:
             yield f"{name} is no file of the secret"

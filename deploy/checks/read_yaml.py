@@ -1,7 +1,8 @@
 """Reads YAML files into one JSON list of documents; those of Kubernetes' own kinds with what its schemas say.
 
-Runs in `deploy/.venv`, which has the reader and the schemas: `python read_yaml.py VERSIONS FILE...`, with versions like
-`1.28,1.37` or nothing. Each line of the list: `file`, `document`, `problems` (of all versions) and `validated` (a count).
+Runs in `deploy/.venv`, which has the reader and the schemas: `python read_yaml.py VERSIONS FILE...`, with versions
+like `1.28,1.37` or nothing. Each item of the list has `file`, `document`, `problems` (of all versions) and
+`validated` (how many versions were asked).
 """
 
 import json
@@ -9,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped,import-not-found]  # of the other environment
-import yaml  # type: ignore[import-untyped]  # of the other environment
+import kubernetes_validate  # type: ignore[import-untyped,import-not-found,unused-ignore]  # of deploy/.venv
+import yaml  # type: ignore[import-untyped,import-not-found,unused-ignore]  # of deploy/.venv
 
 _NOT_OF_KUBERNETES = ("kustomize.config.k8s.io/", "keda.sh/")
 
@@ -24,9 +25,7 @@ def read(path: Path, versions: list[str]) -> list[dict[str, Any]]:
         asked = [] if foreign else versions
         for version in asked:
             problems += _problems(document, version)
-        read.append(
-            {"file": path.name, "document": document, "problems": problems, "validated": len(asked)}
-        )
+        read.append({"file": path.name, "document": document, "problems": problems, "validated": len(asked)})
     return read
 
 

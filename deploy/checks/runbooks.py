@@ -11,9 +11,16 @@ import typer
 from deploy.checks.tools import ROOT
 from workers.cli.program import program
 
-PAGES: Final = ("docs/runbooks", "docs/operations.md", "docs/topics.md", "docs/sizing.md", "docs/kubernetes.md")
+PAGES: Final = (
+    "docs/runbooks",
+    "docs/operations.md",
+    "docs/topics.md",
+    "docs/sizing.md",
+    "docs/kubernetes.md",
+)
 _BLOCK: Final = re.compile(r"^ {4,}(?:PARLEY_\w+=\S+ )*(parley .*)$", re.MULTILINE)
 _INLINE: Final = re.compile(r"`(parley [^`]+)`")
+_PLACEHOLDER: Final = re.compile(r"^[A-Z_]+$")
 
 
 def commands_in(text: str) -> list[str]:
@@ -26,7 +33,7 @@ def refusal(command: str) -> str | None:
     if "|" in command or "..." in command:
         return None
     node: Any = typer.main.get_command(program)
-    words = shlex.split(command)[1:]
+    words = [_PLACEHOLDER.sub("1", word) for word in shlex.split(command)[1:]]
     while hasattr(node, "commands") and words:
         name = words.pop(0)
         if name not in node.commands:

@@ -59,9 +59,7 @@ def run(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
     """What a program prints; raises Failed with all that it said."""
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(
-            words, cwd=cwd, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed(f"{words[0]}: {error}") from error
     if done.returncode != 0:
