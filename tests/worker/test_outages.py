@@ -57,3 +57,36 @@ async def test_breaking_every_connection_again_and_again_fails_no_run_and_repeat
     assert statuses == [{"status": "succeeded", "reason": None, "runs": EVENTS}]
     assert sorted(lab.received) == sorted(f"m{number}" for number in range(EVENTS))
     assert all(ready.values()), ready
+
+
+CONNECTIONS = """
+select count(*) from pg_stat_activity
+ where datname = current_database() and application_name like 'parley%' and application_name <> 'parley-test'
+"""
+BESIDE_THE_POOL = 3
+"""The lease, the hints and the readiness probe."""
+
+
+@pytest.mark.rule("EN-41")
+async def test_a_replica_takes_no_more_connections_than_documented(site: Site) -> None:
+    counts: list[int] = []
+
+    async def runs(turn: Turn) -> None:
+        await turn.reply(turn.event.text)
+        counts.append(await site.value(CONNECTIONS))
+
+    agent = Agent("echo", runs=runs, conversation=True, subscriptions=[Subscription("lab")])
+    app = App(
+        "tested",
+        agents=[agent],
+        channels=[LabChannel(keys=KEYS)],
+        conversations=Conversations(authorize=allow),
+    )
+    async with a_worker(site, app, pool_size=3) as worker:
+        for number in range(100):
+            await site.publish(an_event(text=f"m{number}"))
+            if number % 20 == 0:
+                assert (await worker.health.ready())["database"]
+        await site.settled(100)
+
+    assert max(counts) <= 3 + BESIDE_THE_POOL

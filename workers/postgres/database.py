@@ -1,7 +1,7 @@
 """A bounded pool of connections whose transactions cannot stay open or wait for long.
 
 Every connection carries `idle_in_transaction_session_timeout` and `lock_timeout`, so that a process that stops in
-the middle of a transaction holds its locks for seconds only.
+the middle of a transaction holds its locks for seconds only. A pooler that swallows those settings is refused.
 """
 
 from __future__ import annotations
@@ -10,9 +10,20 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import asyncpg
+
+from schemas.errors import Misconfigured
+
+# What no server has by default, and every connection of ours asks for.
+_REQUIRE_SETTINGS: Final = """
+do $$ begin
+    if current_setting('enable_bitmapscan') <> 'off' then
+        raise exception 'the settings of the connection were dropped';
+    end if;
+end $$
+"""
 
 
 class Row(Protocol):
@@ -35,6 +46,38 @@ class Connection(Protocol):
     async def fetchval(self, statement: str, *arguments: object) -> Any: ...
 
     async def execute(self, statement: str, *arguments: object) -> str: ...
+
+
+class PoolerInBetween(Misconfigured):
+    """The URL leads to a pooler in transaction mode (PgBouncer) instead of PostgreSQL."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"PARLEY_DATABASE_URL leads to a pooler that does not keep a connection's settings ({detail}): time-outs, "
+            "prepared statements and LISTEN would not hold; give the server's own address, a worker needs "
+            "PARLEY_POOL_SIZE connections and three more"
+        )
+        self.detail = detail
+
+
+async def _connect(*arguments: Any, **options: Any) -> asyncpg.Connection:
+    """As asyncpg does, where what answers is the server itself. Raises PoolerInBetween."""
+    try:
+        connection = await asyncpg.connect(*arguments, **options)
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" in str(error):
+            raise PoolerInBetween(str(error)) from None
+        raise
+    try:
+        # One message: a pooler may give a statement and its preparation to two servers.
+        await connection.execute(_REQUIRE_SETTINGS)
+    except asyncpg.RaiseError as error:
+        connection.terminate()
+        raise PoolerInBetween(str(error)) from None
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 async def _leave_as_is(_connection: object) -> None:
@@ -70,6 +113,7 @@ class Database:
             url,
             min_size=min_size,
             max_size=max_size,
+            connect=_connect,
             timeout=10,
             command_timeout=statement_timeout.total_seconds() + 5,
             max_inactive_connection_lifetime=300,

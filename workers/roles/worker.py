@@ -97,6 +97,10 @@ class Worker:
             if isinstance(channel, WebChannel):
                 channel.bind(self._database, self._hints)
             await channel.open()
+        # One connection for the readiness probe, so that a busy pool is not taken for a database that is away.
+        self._probe = await Database.open(
+            settings.database_url, min_size=0, max_size=1, application_name="parley-probe"
+        )
         await self._start_http()
         self._begin("hints", self._hints.run())
         if roles & {"intake", "turns", "api"}:
@@ -161,6 +165,7 @@ class Worker:
         await deadline.bounded("http", self._http.stop())
         for channel in self.app.channels.values():
             await deadline.bounded("channel", channel.close())
+        await self._probe.close(deadline.left)
         await self._database.close(deadline.left)
         log.info("worker.stopped", agents_stuck=stuck)
 
@@ -318,7 +323,7 @@ class Worker:
         self.health.register("accepting", lambda: self._drained is None)
 
     async def _database_answers(self) -> bool:
-        return await self._database.fetchrow("select 1") is not None
+        return await self._probe.fetchrow("select 1") is not None
 
     def _joined(self, role: str) -> bool:
         consumer = self._consumers.get(role)
