@@ -2,10 +2,16 @@
 
 The lock is taken inside the migrating transaction and before the version is read, so a replica that waited
 finds the work done. A transaction-scoped lock survives transaction pooling and cannot be left behind.
+
+Workers may go on meanwhile. A migration waits for a table for seconds only, since everybody else waits behind it, and
+one that meets a deadlock with them or waits too long begins anew.
 """
 
+import random
+import time
 from pathlib import Path
 
+import psycopg
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext
@@ -15,6 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 MIGRATION_LOCK = 0x7061726C6579  # "parley"
+_PATIENCE_SECONDS = 60.0
 
 
 def _config() -> Config:
@@ -58,6 +65,18 @@ def downgrade(url: str, revision: str) -> str:
 
 
 def _migrate(url: str, revision: str, *, down: bool) -> str:
+    """Try until it gets its tables, for a minute."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return _try_to_migrate(url, revision, down=down)
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.1, 0.5))
+
+
+def _try_to_migrate(url: str, revision: str, *, down: bool) -> str:
     script = ScriptDirectory.from_config(_config())
 
     def steps(now: object, _context: object) -> object:
@@ -72,6 +91,7 @@ def _migrate(url: str, revision: str, *, down: bool) -> str:
     ):
         connection.execute(text("set local lock_timeout = '60s'"))
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+        connection.execute(text("set local lock_timeout = '2s'"))
         environment.configure(connection=connection, transactional_ddl=True)
         environment.run_migrations()
         return environment.get_context().get_current_revision() or "base"

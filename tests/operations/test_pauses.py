@@ -133,6 +133,7 @@ async def test_pauses_are_listed_audited_counted_and_not_made_twice(database_url
         assert 'parley_paused{kind="agent"} 0.0' in text
 
 
+@pytest.mark.rule("EN-49")
 async def test_a_run_is_unclaimable_where_no_living_worker_knows_its_agent(database_url: str) -> None:
     async with a_desk(database_url, an_agent("echo"), an_agent("other")) as desk:
         await desk.admit("echo", an_event())

@@ -22,6 +22,7 @@ def migrate(to: To = "head", as_json: Json = False) -> None:
 
 
 def _upgrade(to: str) -> str:
+    import psycopg
     from alembic.util.exc import CommandError
     from sqlalchemy.exc import OperationalError
 
@@ -37,8 +38,8 @@ def _upgrade(to: str) -> str:
         raise Misconfigured(
             f"cannot migrate to {to}: {error}; this version knows {newest} as newest"
         ) from None
-    except OperationalError as error:
-        reason = " ".join(str(error.orig).split())
+    except (OperationalError, psycopg.OperationalError) as error:
+        reason = " ".join(str(getattr(error, "orig", error)).split())
         raise Transient(
             f"the database cannot be migrated: {reason}; check PARLEY_DATABASE_URL and the server"
         ) from None
