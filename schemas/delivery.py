@@ -7,9 +7,8 @@ nothing.
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -122,8 +121,7 @@ _REPLY_KEY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyKey:
+class ReplyKey(NamedTuple):
     """The idempotency key of a reply: which run, which step, which call in it, and which chunk of a split
     one.
     """

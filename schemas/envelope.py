@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from schemas.event import EVENT_TYPE, MAX_EVENT_BYTES, Event, TooLarge
 from schemas.identity import escape
@@ -48,8 +49,7 @@ class EnvelopeMismatch(RefusedRecord):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The headers this contract knows, each at most once; None for one that is absent or null."""
 
     specversion: bytes | None = None
@@ -88,6 +88,7 @@ def webhook_id(event_id: str) -> str:
     return escape(event_id).replace(".", "%2E")
 
 
+@lru_cache(maxsize=1024)
 def source(channel: str, account: str) -> str:
     """The `ce_source` of a channel's account."""
     return f"/channels/{escape(channel)}/{escape(account)}"

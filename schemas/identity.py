@@ -6,6 +6,7 @@ with `|`, so different tuples never share a key. A conversation's key follows it
 follows the place it came from, which is what Kafka orders by.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -24,6 +25,8 @@ Id = Annotated[
     str, StringConstraints(strict=True, min_length=1, max_length=256, pattern=r"^[^\u0000-\u001f\u007f]+$")
 ]
 """A channel's own id for something: 1 to 256 code points, no control characters."""
+
+_UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*")
 
 ClaimText = Annotated[str, StringConstraints(strict=True, max_length=1024)]
 
@@ -66,7 +69,7 @@ class Identity:
 
 def escape(part: str) -> str:
     """`part` percent-escaped so that it holds unreserved characters and `%` only."""
-    return part if part.isascii() and part.isalnum() else quote(clean(part), safe="")
+    return part if _UNRESERVED.fullmatch(part) else quote(clean(part), safe="")
 
 
 def record_key(channel: str, account: str, chat: str, thread: str | None = None) -> bytes:

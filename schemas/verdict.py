@@ -8,9 +8,8 @@ record holds.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from schemas.envelope import Envelope, check_envelope, read_headers
 from schemas.event import MAX_EVENT_BYTES, Event, TooLarge, decode_document, event_of
@@ -60,8 +59,7 @@ class TooNew(RefusedRecord):
         self.ahead = ahead
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedEvent:
+class VerifiedEvent(NamedTuple):
     """An event whose channel, account, kind and principal are proven; `key_id` names the key that proved
     them.
     """

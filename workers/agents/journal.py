@@ -7,8 +7,7 @@ call c * 1000 + j.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 StepKind = Literal["model", "tool", "step", "emit"]
 StepState = Literal["started", "finished"]
@@ -17,8 +16,7 @@ Position = tuple[int, int]
 CHILDREN: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(NamedTuple):
     """One position of a run's journal; `result` is strict JSON, and None until the step is finished."""
 
     step: int
@@ -31,8 +29,7 @@ class StepRecord:
     result: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(NamedTuple):
     """A message to send, as the chunks its channel wants; `recalled` when it belongs to the conversation."""
 
     channel: str

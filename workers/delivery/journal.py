@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from schemas.text import clean
@@ -44,8 +45,7 @@ class NewDelivery:
     traceparent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedDelivery:
+class PublishedDelivery(NamedTuple):
     """What the command on the delivery topic says of a journalled delivery."""
 
     delivery_id: UUID

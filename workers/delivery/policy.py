@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from schemas.delivery import DeliveryState
 from workers.channels.port import (
@@ -70,8 +70,7 @@ class Hold:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The next state of a delivery; `wait` counts from the moment it is written."""
 
     state: DeliveryState

@@ -7,9 +7,8 @@ receipt that ends a recalled reply the transcript follows, and a conversation th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import structlog
 
@@ -32,8 +31,7 @@ _LONGEST_TEXT: Final = 500
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What became of one claimed delivery. `outcome` is the word for the attempt log."""
 
     claimed: Claimed

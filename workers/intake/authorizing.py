@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -24,12 +25,13 @@ from workers.telemetry.metrics import Metrics
 
 AUTHORIZE_TIMEOUT: Final = timedelta(seconds=5)
 POLICY_PATIENCE: Final = timedelta(seconds=30)
+AT_ONCE_SECONDS: Final = 0.001
+"""A policy that has not answered after this waits for something."""
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """The agents that the policy lets have the event."""
 
     allowed: tuple[Agent, ...]
@@ -42,13 +44,12 @@ class Undecided:
     known: Mapping[str, bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """May these agents have the event? `known` answers are not asked for again."""
 
     event: Event
     agents: Sequence[Agent]
-    known: Mapping[str, bool] = field(default_factory=dict)
+    known: Mapping[str, bool] = MappingProxyType({})
 
 
 class Authorizer:
@@ -62,10 +63,24 @@ class Authorizer:
         self._seconds = timeout.total_seconds()
 
     async def decide_all(self, questions: Sequence[Question]) -> list[Decided | Undecided]:
-        """One answer a question, in order; all are asked at once."""
+        """One answer a question, in order. A policy that answers at once is asked in a row; while it waits for
+        something, all others are asked beside it."""
         if all(agent.memory_key is None for each in questions for agent in each.agents):
             return [Decided(tuple(each.agents)) for each in questions]
-        return await asyncio.gather(*(self._decide(each) for each in questions))
+        answers: list[Decided | Undecided] = [Undecided()] * len(questions)
+        places = iter(range(len(questions)))
+
+        async def ask_in_a_row() -> None:
+            for place in places:
+                answers[place] = await self._decide(questions[place])
+
+        async with asyncio.TaskGroup() as rows:
+            first = rows.create_task(ask_in_a_row())
+            await asyncio.wait({first}, timeout=AT_ONCE_SECONDS)
+            if not first.done():
+                for _ in range(len(questions) - 1):
+                    rows.create_task(ask_in_a_row())
+        return answers
 
     async def _decide(self, question: Question) -> Decided | Undecided:
         if len(question.agents) == 1:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
 
@@ -46,14 +47,18 @@ log = structlog.get_logger(__name__)
 Acknowledge = Callable[[Iterable[Record]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A proven event and the agents that listen to it."""
 
     record: Record
     event: Event
     agents: tuple[Agent, ...]
     traceparent: str | None
+
+    @property
+    def place(self) -> bytes:
+        """What the events of one thread share: the record key, which was proven to follow from the event."""
+        return self.record.key or b""
 
 
 @dataclass(slots=True)
@@ -157,17 +162,17 @@ class Intake:
 
     async def _take(self, arrivals: Sequence[Arrival], acknowledge: Acknowledge) -> None:
         """Admit the decided ones in order; park the undecided ones and what comes behind them."""
-        free = [arrival for arrival in arrivals if arrival.event.record_key not in self._parked]
+        free = [arrival for arrival in arrivals if arrival.place not in self._parked]
         answers = await self._authorizer.decide_all([Question(each.event, each.agents) for each in free])
         answer_of = dict(zip(map(id, free), answers, strict=True))
         decided: list[tuple[Arrival, Decided]] = []
         for arrival in arrivals:
             answer = answer_of.get(id(arrival), Undecided())
-            waiting = self._parked.get(arrival.event.record_key)
+            waiting = self._parked.get(arrival.place)
             if waiting is None and isinstance(answer, Decided):
                 decided.append((arrival, answer))
             else:
-                place = self._parked.setdefault(arrival.event.record_key, deque())
+                place = self._parked.setdefault(arrival.place, deque())
                 place.append(_Waiting(arrival, self._clock(), answer))
         await self._admit(decided, acknowledge)
 

@@ -4,9 +4,8 @@ A record that does not fit what is left of a bound is left out and counted, and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from workers.memory.limits import Limits
 from workers.memory.snapshot import Exchange, NoteEntry, Role, Snapshot
@@ -14,8 +13,7 @@ from workers.memory.snapshot import Exchange, NoteEntry, Role, Snapshot
 ItemKind = Literal["input", "reply"]
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryItem:
+class HistoryItem(NamedTuple):
     """One stored item; `text` is None where there is nothing to recall (reply not sent, body not kept)."""
 
     item_id: int

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from schemas import jsonio
 from schemas.errors import ParleyError
@@ -30,8 +30,7 @@ class NoteEntry:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """One transcript record: an accepted input (`user`) or a sent reply (`assistant`)."""
 
     role: Role

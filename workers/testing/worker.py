@@ -65,7 +65,7 @@ class MortalWorker(Worker):
     def _die(self) -> None:
         self._doomed = list(self._tasks.values())
         if self._turns is not None:
-            self._doomed += self._turns.loop._settling
+            self._doomed += self._turns.loop._tasks
             for commits in (self._turns._journal._queue, self._turns._settlements._queue):
                 self._doomed += commits._tasks
         if self._delivery is not None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -48,8 +47,7 @@ _NOT_THE_AGENTS: Final = (asyncio.CancelledError, KeyboardInterrupt)
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(NamedTuple):
     """How a turn ended, and what its run used."""
 
     ending: Ending
@@ -105,15 +103,17 @@ class Execution:
         self._places = asyncio.Semaphore(slots)
         self._backoff = backoff or Backoff()
         self._authorize_seconds = authorize_timeout.total_seconds()
+        self._tasks: dict[UUID, asyncio.Task[Any]] = {}
         self._stopping: dict[UUID, StopReason] = {}
         self._apologizing: set[UUID] = set()
 
-    def stop(self, run_id: UUID, task: asyncio.Task[TurnEnd], reason: StopReason) -> None:
-        """Cancel the agent of a turn; what its `run` returns then follows from the first `reason` given."""
-        if task.done() or (run_id in self._apologizing and reason in ("cancelled", "timeout")):
+    def stop(self, run_id: UUID, reason: StopReason) -> None:
+        """Cancel the agent of a turn that runs or is about to; its `run` returns what the first `reason` asks for."""
+        if run_id in self._apologizing and reason in ("cancelled", "timeout"):
             return
         self._stopping.setdefault(run_id, reason)
-        task.cancel()
+        if task := self._tasks.get(run_id):
+            task.cancel()
 
     @property
     def waiting(self) -> Collection[UUID]:
@@ -121,28 +121,33 @@ class Execution:
         return self._journal.waiting
 
     async def run(self, claimed: Claimed) -> TurnEnd:
-        """Run the turn's agent to its end; every outcome of normal life is a value, a lost turn included."""
+        """Run the turn's agent in the caller's task; every outcome of normal life is a value, a lost turn included."""
         meter, run_id, slot = Meter(), claimed.own.run_id, _Slot(self._places)
-        agent = self._agents[claimed.head.agent]
+        agent, task = self._agents[claimed.head.agent], asyncio.current_task()
+        assert task is not None
+        self._tasks[run_id] = task
         try:
-            ending = await self._unless_stopped(run_id, self._run(agent, claimed, meter, slot))
+            ending = await self._unless_stopped(run_id, task, self._run(agent, claimed, meter, slot))
             if isinstance(ending, Ended) and ending.status is RunStatus.FAILED and agent.on_failure:
                 self._stopping.pop(run_id, None)
                 self._apologizing.add(run_id)
                 apology = self._apologize(agent, claimed, ending, agent.on_failure)
-                if await self._unless_stopped(run_id, apology) == Lost():
+                if await self._unless_stopped(run_id, task, apology) == Lost():
                     ending = Lost()
         finally:
+            del self._tasks[run_id]
             self._stopping.pop(run_id, None)
             self._apologizing.discard(run_id)
             slot.give_back()
             waited, now = self._journal.take_wait(run_id), time.monotonic()
         return TurnEnd(ending, meter, now - (slot.taken_at or now) - waited)
 
-    async def _unless_stopped(self, run_id: UUID, work: Coroutine[Any, Any, Ending]) -> Ending:
+    async def _unless_stopped(
+        self, run_id: UUID, task: asyncio.Task[Any], work: Coroutine[Any, Any, Ending]
+    ) -> Ending:
         """What `work` ends with, or what follows from why it was stopped; an agent that cancels itself has failed."""
-        task = asyncio.current_task()
-        assert task is not None
+        if run_id in self._stopping:
+            task.cancel()
         try:
             ending = await work
         except asyncio.CancelledError:

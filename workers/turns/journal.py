@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
@@ -28,8 +28,7 @@ from workers.turns.claim import Claimed
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalWrite:
+class JournalWrite(NamedTuple):
     turn: Claimed
     step: StepRecord
     emit: Emit | None
@@ -101,7 +100,7 @@ def _deliveries(write: JournalWrite, emit: Emit) -> list[NewDelivery]:
     return [
         NewDelivery(
             id=new_uuid7(),
-            key=str(replace(whole, chunk=chunk) if several else whole),
+            key=str(whole._replace(chunk=chunk) if several else whole),
             reply_key=str(whole),
             chunk=chunk,
             run_id=head.run_id,

@@ -42,8 +42,8 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class _Running:
     claimed: Claimed
-    task: asyncio.Task[TurnEnd]
     deadline: float
+    agent_ended: bool = False
 
 
 class TurnLoop:
@@ -72,7 +72,7 @@ class TurnLoop:
         self._metrics = metrics
         self._poll_every = poll_every
         self._running: dict[UUID, _Running] = {}
-        self._settling: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._next_cancel_check = 0.0
         self._pace = Pace()
         self._claiming = asyncio.Lock()
@@ -110,7 +110,7 @@ class TurnLoop:
             if self.draining:
                 return False
             await self._give_back_strays()
-            active = [each.claimed for each in self._running.values() if not each.task.done()]
+            active = [each.claimed for each in self._running.values() if not each.agent_ended]
             if len(self._running) - len(active) >= MAX_SETTLING:
                 return False
             with self._unsure_unless_done():
@@ -140,8 +140,8 @@ class TurnLoop:
 
     async def idle(self) -> None:
         """Wait until every turn of this worker has been settled."""
-        while self._settling:
-            await asyncio.gather(*self._settling, return_exceptions=True)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look_after(self) -> None:
         """Stop turns that ran out of time, or that somebody asked to cancel."""
@@ -170,12 +170,12 @@ class TurnLoop:
                 # A claim under way still brings turns.
                 async with self._claiming:
                     pass
-                while self._settling:
+                while self._tasks:
                     await self._look_after_or_wait()
-                    await asyncio.wait(set(self._settling), timeout=CANCEL_CHECK_SECONDS)
+                    await asyncio.wait(set(self._tasks), timeout=CANCEL_CHECK_SECONDS)
         self.stop_all("released")
-        if self._settling:
-            await asyncio.wait(set(self._settling), timeout=at_most.total_seconds())
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=at_most.total_seconds())
         return len(self._running)
 
     async def _look_after_or_wait(self) -> None:
@@ -188,27 +188,29 @@ class TurnLoop:
 
     def _start(self, claimed: Claimed) -> None:
         agent = self._agents[claimed.head.agent]
-        task = asyncio.create_task(self._execution.run(claimed), name=f"turn:{claimed.own.run_id}")
-        task.add_done_callback(lambda _: self._wake.set())
-        running = _Running(claimed, task, time.monotonic() + agent.timeout.total_seconds())
+        running = _Running(claimed, time.monotonic() + agent.timeout.total_seconds())
         self._running[claimed.own.run_id] = running
-        settling = asyncio.create_task(self._see_through(running), name=f"settle:{claimed.own.run_id}")
-        self._settling.add(settling)
-        settling.add_done_callback(self._settling.discard)
+        task = asyncio.create_task(self._see_through(running), name="turn")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         self._metrics.turns_running.set(len(self._running))
 
     def _stop(self, running: _Running, reason: StopReason) -> None:
-        self._execution.stop(running.claimed.own.run_id, running.task, reason)
+        """Cancel the agent of a turn, never its settlement."""
+        if not running.agent_ended:
+            self._execution.stop(running.claimed.own.run_id, reason)
 
     async def _see_through(self, running: _Running) -> None:
+        """Run one turn's agent and settle what came of it."""
         claimed, started, outcome = running.claimed, time.monotonic(), "not_settled"
         try:
-            end = await running.task
+            try:
+                end = await self._execution.run(claimed)
+            finally:
+                running.agent_ended = True
+                self._wake.set()
             self._pace.note(end.agent_seconds)
             outcome = await self._settle(claimed, end)
-        except asyncio.CancelledError:
-            running.task.cancel()
-            raise
         except LostOwnership:
             outcome = "lost"
         except Exception as error:

@@ -8,9 +8,8 @@ database's sake.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import structlog
 
@@ -27,8 +26,7 @@ from workers.turns.store import Release
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """How the turn ended, with its usage as JSON text."""
 
     turn: Claimed

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from workers.agents.journal import StepRecord
@@ -32,8 +33,7 @@ LOCK_SESSION_LANES = load(__package__, "lock_session_lanes")
 READ_SESSION_TURNS = load(__package__, "read_session_turns")
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(NamedTuple):
     """What a write of a turn must still hold: the lane, by this run, under this epoch."""
 
     lane_id: int
