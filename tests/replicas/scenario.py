@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +13,7 @@ from tests.checker.evidence import Evidence
 from tests.checker.promises import Broken, check
 from tests.replicas.faults import FAULTS
 from tests.replicas.services import Services
-from tests.replicas.stage import a_stage
+from tests.replicas.stage import a_stage, keep
 
 BEFORE_SECONDS: Final = 5.0
 AFTER_SECONDS: Final = 3.0
@@ -50,13 +48,8 @@ def play(services: Services, tree: Path, fault: str, say: Callable[[str], None],
         evidence = stage.evidence()
     broken = check(evidence)
     if broken:
-        say(f"records and logs are kept in {_kept(stage.folder)}")
+        say(f"records and logs are kept in {keep(stage.folder)}")
     return Outcome(fault, did, _facts(evidence), time.monotonic() - started, broken)
-
-
-def _kept(folder: Path) -> Path:
-    kept = Path(tempfile.mkdtemp(prefix="parley-replicas-broken-"))
-    return Path(shutil.move(folder, kept))
 
 
 def _facts(evidence: Evidence) -> str:

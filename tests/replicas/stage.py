@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +37,13 @@ GIVEN_UP: Final = timedelta(seconds=15)
 UNSETTLED = """
 select (select count(*) from runs where finished_at is null)
        + (select count(*) from deliveries where finished_at is null)
+"""
+ACTIVITY = """
+select pid, pg_blocking_pids(pid), application_name, state, wait_event, clock_timestamp() - xact_start,
+       clock_timestamp() - state_change, left(query, 120)
+  from pg_stat_activity
+ where datname = current_database()
+ order by xact_start
 """
 BUSIEST = """
 select split_part(s.worker, ':', 2)::integer
@@ -147,11 +156,26 @@ def a_stage(
             for worker in [fleet.start() for _ in range(WORKERS)]:
                 worker.wait_until_ready()
             yield Stage(services, fleet, publisher, url, folder, say)
+        except Exception:
+            note_activity(url, folder / "activity")
+            say(f"what there was is kept in {keep(folder)}")
+            raise
         finally:
             fleet.close()
             receiver.kill()
             receiver.wait()
             services.postgres.drop(database)
+
+
+def note_activity(url: str, path: Path) -> None:
+    """What every session of the database does at this moment, and who blocks it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        path.write_text("".join(f"{row}\n" for row in connection.execute(ACTIVITY)), "utf-8")
+
+
+def keep(folder: Path) -> Path:
+    """Move the records and logs of a stage to where they outlive the run."""
+    return Path(shutil.move(folder, tempfile.mkdtemp(prefix="parley-replicas-")))
 
 
 def _settings(services: Services, topics: Topics, url: str, port: int, folder: Path) -> dict[str, str]:

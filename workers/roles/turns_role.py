@@ -27,6 +27,7 @@ from workers.turns.policy import Caps
 from workers.turns.recovery import Recovered, Recovery
 from workers.turns.session import WorkerSession
 from workers.turns.settle import Settlements
+from workers.turns.stopped import end_stopped_clients
 
 READY: Final = "ready"
 CANCEL: Final = "cancel"
@@ -100,6 +101,7 @@ class TurnsRole:
             recall_wait=settings.recall_wait,
             recovered=self._recovered,
         )
+        self._database = database
         self._hints = hints
         self._recovery_wake = Wake()
 
@@ -131,6 +133,7 @@ class TurnsRole:
     async def _recover(self) -> None:
         while True:
             try:
+                await end_stopped_clients(self._database)
                 await self._recovery.run_once()
             except Exception as error:
                 if not is_retryable(error):
