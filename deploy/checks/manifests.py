@@ -6,8 +6,8 @@ from typing import Any, Final
 from deploy.checks.tools import Document
 from workers.roles.settings import ROLES, parse_duration
 
-DRAIN_SECONDS: Final = 30
-"""What a drain may take after `PARLEY_GRACE`: each of its bounded steps at its worst."""
+DRAIN_SECONDS: Final = 10
+"""What a process may take beyond `PARLEY_GRACE`: two seconds by its own word, the rest for a busy node."""
 
 
 def problems(documents: Sequence[Document]) -> list[str]:
@@ -33,6 +33,22 @@ def problems(documents: Sequence[Document]) -> list[str]:
 def settings_of(documents: Sequence[Document]) -> dict[str, str]:
     """The variables of the ConfigMap."""
     return dict(next(each for each in documents if each.kind == "ConfigMap").body["data"])
+
+
+def connections(documents: Sequence[Document]) -> int:
+    """Database connections of all roles at their largest: pool, hints, and a lease for turns and sends."""
+    pool = int(settings_of(documents)["PARLEY_POOL_SIZE"])
+    most = {
+        each.name: each.body["spec"]["maxReplicas"]
+        for each in documents
+        if each.kind == "HorizontalPodAutoscaler"
+    }
+    return sum(
+        most.get(each.name, each.body["spec"].get("replicas", 1))
+        * (pool + (2 if each.name in ("parley-turns", "parley-delivery") else 1))
+        for each in documents
+        if each.kind == "Deployment"
+    )
 
 
 def external_metrics(documents: Sequence[Document]) -> set[str]:

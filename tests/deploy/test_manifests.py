@@ -153,6 +153,15 @@ def test_the_settings_of_the_config_map_are_read_without_complaint(
     assert read.roles == frozenset(ROLES)
 
 
+@pytest.mark.rule("EN-41")
+def test_the_page_on_sizing_counts_the_database_connections_of_all_roles_at_their_largest(
+    documents: list[Document],
+) -> None:
+    page = (DEPLOY.parent / "docs/sizing.md").read_text("utf-8")
+
+    assert f"hold {manifests.connections(documents)} connections" in page
+
+
 def test_alerts_name_metrics_that_there_are_and_have_a_page_and_a_test_each() -> None:
     assert alerts.problems(alerts.read_alerts(), alerts.TESTS.read_text("utf-8")) == []
 
