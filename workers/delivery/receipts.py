@@ -54,7 +54,7 @@ class Receipts:
         lanes_ready: Callable[[], None] = lambda: None,
         after: Callable[[str], None] = lambda point: None,
         max_batch: int = 256,
-        flushers: int = 2,
+        flushers: int = 1,
         patience: timedelta | None = None,
     ) -> None:
         self._db = db

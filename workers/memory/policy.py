@@ -52,3 +52,15 @@ def draft_note(key: str, text: str, expires_in: timedelta | None) -> NoteDraft |
     if expires_in is not None and not timedelta(0) < expires_in <= MAX_EXPIRY:
         return "expiry_out_of_range"
     return NoteDraft(key, body, size, expires_in)
+
+
+TRIM_EVERY: Final = 16
+FEW_ITEMS: Final = 100
+
+
+def trims(turn: int, max_stored_items: int) -> bool:
+    """Whether the `turn`-th turn of a conversation trims its transcript.
+
+    Every turn where few items are kept; else one turn in 16, so that what 15 turns add may stand beyond the bound.
+    """
+    return max_stored_items <= FEW_ITEMS or turn % TRIM_EVERY == 0

@@ -81,7 +81,7 @@ async def record_inputs(tx: Any, inputs: Sequence[InputItem]) -> None:
 async def trim(
     tx: Any, lane_ids: Sequence[int], generations: Sequence[int], max_stored_items: int, retention: timedelta
 ) -> None:
-    """Delete expired and surplus items, not those of an active turn; at most 120 a lane and call."""
+    """Delete expired and surplus items, not those of an active turn; at most 500 a lane and call."""
     await tx.execute(_TRIM_ITEMS, lane_ids, generations, max_stored_items, retention)
 
 

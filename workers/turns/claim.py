@@ -25,6 +25,7 @@ from workers.agents.agent import Agent
 from workers.memory import recall, snapshot
 from workers.memory import store as memory
 from workers.memory.limits import Conversations
+from workers.memory.policy import trims
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
@@ -342,7 +343,14 @@ class Claims:
                     for head, event in new
                 ],
             )
-            await memory.trim(tx, lane_ids, generations, limits.max_stored_items, limits.retention)
+            if trimmed := [head for head, _ in new if trims(head.epoch, limits.max_stored_items)]:
+                await memory.trim(
+                    tx,
+                    [head.lane_id for head in trimmed],
+                    [head.lane_generation for head in trimmed],
+                    limits.max_stored_items,
+                    limits.retention,
+                )
             made = {lane_id: recall.select(history[lane_id], notes[lane_id], limits) for lane_id in lane_ids}
         return [
             snapshot.decode(head.snapshot) if head.snapshot is not None else made.get(head.lane_id)

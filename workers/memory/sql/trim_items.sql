@@ -1,5 +1,5 @@
--- Deletes, for each lane in $1 (generation in $2), at most 100 items that stand beyond the newest $3, oldest first,
--- and of the 20 oldest those older than $4; items of the lane's active turn stay. The caller holds the lanes.
+-- Deletes, for each lane in $1 (generation in $2), at most 400 items that stand beyond the newest $3, oldest first,
+-- and of the 100 oldest those older than $4; items of the lane's active turn stay. The caller holds the lanes.
 -- By row address, so that a plan made while the table was small never walks it when it has grown; an item that another
 -- transaction moves at the same moment is left for the next time.
 delete from items
@@ -20,7 +20,7 @@ delete from items
                                offset $3
                                 limit 1)
                 order by i.id
-                limit 100)
+                limit 400)
               union
               (select oldest.ctid, oldest.run_id
                  from (select i.ctid, i.run_id, i.created_at
@@ -28,6 +28,6 @@ delete from items
                         where i.lane_id = lane.id
                           and i.generation = lane.generation
                         order by i.id
-                        limit 20) oldest
+                        limit 100) oldest
                 where oldest.created_at <= parley_now() - $4::interval)) doomed
         where doomed.run_id is distinct from lanes.owner_run))
