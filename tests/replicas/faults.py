@@ -85,7 +85,7 @@ def controller(stage: Stage) -> str:
     """kill -9 of the active controller, which is a broker too; it comes back after another took its place."""
     victim = stage.services.controller()
     victim.kill()
-    successor = stage.services.wait_for_another_controller(victim)
+    successor = stage.services.another_controller(than=victim)
     time.sleep(AWAY_SECONDS / 2)
     stage.services.kafka.restart(victim)
     return f"broker {victim.node_id} lost the lead to {successor.node_id} and came back"

@@ -42,16 +42,23 @@ class Services:
         self.postgres._server.ensure_postgres_running()
 
     def controller(self) -> Broker:
-        """The broker whose controller leads, by the last word of those that run."""
+        """The broker whose controller leads, once those that run know of one."""
+        found = wait_until("a controller leads", self._leader, ELECTED_WITHIN)
+        assert found is not None
+        return found
+
+    def another_controller(self, than: Broker) -> Broker:
+        """The one that leads in the place of `than`, once it does."""
+        found = wait_until("another controller leads", lambda: self._leader(than), ELECTED_WITHIN)
+        assert found is not None
+        return found
+
+    def _leader(self, beside: Broker | None = None) -> Broker | None:
         running = [broker for broker in self.kafka.brokers if broker.is_running()]
         states = [json.loads(_quorum_state(broker).read_text("utf-8")) for broker in running]
         newest = max(states, key=lambda state: (state["leaderEpoch"], state["leaderId"]))
-        return next(broker for broker in self.kafka.brokers if broker.node_id == newest["leaderId"])
-
-    def wait_for_another_controller(self, than: Broker) -> Broker:
-        """Until the others follow a leader that is not `than`."""
-        wait_until("another controller leads", lambda: self.controller() is not than, ELECTED_WITHIN)
-        return self.controller()
+        led_by = (broker for broker in running if broker.node_id == newest["leaderId"])
+        return next((broker for broker in led_by if broker is not beside), None)
 
 
 def _quorum_state(broker: Broker) -> Path:
@@ -65,7 +72,7 @@ def services() -> Iterator[Services]:
     folder.chmod(0o755)
     try:
         with KafkaCluster(brokers=3, heap_mb=400) as kafka:
-            postgres = PostgresForTests(folder / "postgres")
+            postgres = PostgresForTests(folder / "data")
             try:
                 runner.upgrade(postgres.create(TEMPLATE))
                 yield Services(kafka, postgres, folder)
