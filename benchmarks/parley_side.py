@@ -1,12 +1,14 @@
 """One whole worker as it is shipped: default settings, roles intake, turns and delivery, an agent that answers.
 
-Run as a child process: `python -m benchmarks.parley_side DATABASE BOOTSTRAP RECEIVER`.
+Run as a child process: `python -m benchmarks.parley_side DATABASE BOOTSTRAP RECEIVER ROLES ORDERS`.
 """
 
 import asyncio
+import json
 import signal
 import sys
 import time
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import uvloop
@@ -22,17 +24,26 @@ from workers.kafka.settings import KafkaSettings
 from workers.memory.access import Access, Allow
 from workers.memory.limits import Conversations
 from workers.roles.process import settle_garbage_collector
-from workers.roles.settings import Settings
+from workers.roles.settings import ROLES, Settings
 from workers.roles.worker import Worker
 from workers.telemetry.logging import configure
+from workers.turns.policy import DEFAULT_SLOTS
 
 CHANNEL: Final = "webhook"
 KEY: Final = SigningKey.parse("bench", "whsec_" + "YmVuY2htYXJr" * 3)
 
 
-async def echo(turn: Turn) -> None:
-    """The agent: one reply, the text that came."""
-    await turn.reply(turn.event.text)
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What differs from the defaults: how long the agent takes before it answers, and how many run at once."""
+
+    agent_seconds: float = 0.0
+    slots: int = DEFAULT_SLOTS
+
+    @property
+    def written(self) -> str:
+        """The argument of the child process."""
+        return json.dumps(asdict(self))
 
 
 async def allow(access: Access) -> Allow:
@@ -40,8 +51,14 @@ async def allow(access: Access) -> Allow:
     return Allow()
 
 
-def build_app(receiver: str) -> App:
-    """The agent, bound to conversation memory, behind a webhook to `receiver`."""
+def build_app(receiver: str, orders: Orders) -> App:
+    """The agent, one reply with the text that came, bound to conversation memory, behind a webhook to `receiver`."""
+
+    async def echo(turn: Turn) -> None:
+        if orders.agent_seconds:
+            await asyncio.sleep(orders.agent_seconds)
+        await turn.reply(turn.event.text)
+
     return App(
         "benchmark",
         agents=[Agent("echo", runs=echo, conversation=True, subscriptions=[Subscription(CHANNEL)])],
@@ -55,15 +72,17 @@ def kafka_settings(bootstrap: str) -> KafkaSettings:
     return KafkaSettings(bootstrap=bootstrap, replication=1)
 
 
-async def serve(database: str, bootstrap: str, receiver: str) -> None:
+async def serve(database: str, bootstrap: str, receiver: str, roles: str, written: str) -> None:
     """Start, say when, run until SIGTERM, drain."""
+    orders = Orders(**json.loads(written))
     settings = Settings(
         database_url=database,
         kafka=kafka_settings(bootstrap),
-        roles=frozenset({"intake", "turns", "delivery"}),
+        roles=frozenset(role for role in ROLES if role in roles.split(",")),
+        slots=orders.slots,
         http_port=0,
     )
-    worker = Worker(build_app(receiver), settings)
+    worker = Worker(build_app(receiver, orders), settings)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -80,4 +99,4 @@ async def serve(database: str, bootstrap: str, receiver: str) -> None:
 
 if __name__ == "__main__":
     configure(final=True)
-    uvloop.run(serve(*sys.argv[1:4]))
+    uvloop.run(serve(*sys.argv[1:6]))

@@ -46,6 +46,15 @@ class Child:
         user, system = after_name.split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    def peak_mb(self) -> int:
+        """The most memory that it has had resident so far, in MB (Linux; 0 elsewhere)."""
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return 0
+        [peak] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(peak.split()[1]) // 1024
+
     def stop(self) -> None:
         """SIGTERM, and gone when this returns."""
         if self.process.poll() is None:

@@ -19,7 +19,10 @@ def test_a_small_run_says_one_line_and_loses_nothing() -> None:
         pytest.skip(f"no broker: {missing}")
 
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--events", "200", "--conversations", "20", "--paced", "20"],
+        [
+            *(sys.executable, "-m", "benchmarks", "--goal", "main", "--runs", "1"),
+            *("--events", "200", "--conversations", "20", "--paced", "20"),
+        ],
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
