@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import logging
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,9 +21,13 @@ from workers.telemetry.logging import configure
 @pytest.fixture
 def log_lines() -> Iterator[io.StringIO]:
     """Everything the process logs, as JSON lines."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     stream = io.StringIO()
     configure("DEBUG", json=True, stream=stream)
     yield stream
+    root.handlers[:], root.level = handlers, level
+    logging.captureWarnings(False)
     structlog.reset_defaults()
 
 

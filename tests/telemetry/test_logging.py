@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import logging
+import timeit
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -182,3 +183,17 @@ def test_no_text_makes_redaction_fail(text: str) -> None:
 def test_a_huge_text_is_cut_and_quick() -> None:
     assert len(redact_text("a:" * 200_000)) < 21_000
     assert len(redact_text("postgres://" + "x:" * 50_000)) < 21_000
+
+
+@pytest.mark.rule("EN-47")
+@pytest.mark.parametrize(
+    "filler", ["x", "1", "a.", "a+", "a@", "a:", "'", '"', "token=", "kafka:a:", "input_value="]
+)
+def test_a_long_text_costs_in_proportion_to_its_length(filler: str) -> None:
+    """A text that takes seconds to redact would stop every turn of the worker."""
+
+    def cost(length: int) -> float:
+        text = "password " + (filler * length)[:length]
+        return min(timeit.repeat(lambda: redact_text(text), number=1, repeat=3))
+
+    assert cost(16_000) < 100 * cost(1_000) + 0.05

@@ -34,13 +34,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"\b({_DATABASES}:/{{0,3}}[^\s:/@]*):[^\n@]{{0,200}}(?:@[^\s@]*)*@", rf"\1:{MASK}@"),
         # the same cut off before its @; not host:port
         (rf"\b({_DATABASES}:/{{1,3}}[^\s:/@'\"]+):(?!\d{{1,5}}(?:[/?\s,'\"]|$))[^\s'\"@*]+", rf"\1:{MASK}"),
-        (r"\b([a-z][a-z0-9+.\-]*:/{1,3}[^\s:/@'\"<>]*):[^\s]*@", rf"\1:{MASK}@"),
+        (r"\b([a-z][a-z0-9+.\-]{0,40}:/{1,3}[^\s:/@'\"<>]*):[^\s]*@", rf"\1:{MASK}@"),
         # user:password@host without a scheme
-        (r"(?<![\w/:])([\w.+\-]+):[^\s:@/*'\"]{3,}@(?=[\w\[])", rf"\1:{MASK}@"),
+        (r"(?<![\w/:.+\-])([\w.+\-]+):[^\s:@/*'\"]{3,}@(?=[\w\[])", rf"\1:{MASK}@"),
         # what URL parsers say about the part of a password they took for something else
         (rf"(integer value (?:as )?|base 10: |percent-encoded token: |after )({_QUOTED})", rf"\1{MASK}"),
         (
-            r"(\w*(?:password|passwd|pwd|secret|token|api_?key|signature)[\"']?\s*[=:]\s*)"
+            r"((?:password|passwd|pwd|secret|token|api_?key|signature)[\"']?\s*[=:]\s*)"
             rf"(?:{_QUOTED}|[^\s,;&)\]}}]+)",
             rf"\1{MASK}",
         ),
