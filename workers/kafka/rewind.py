@@ -16,12 +16,14 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnknownMemberIdError,
 )
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from schemas.errors import Rejected
 from workers.kafka.broker import require_topics
 from workers.kafka.errors import BrokerAway, TopicForbidden
 from workers.kafka.settings import KafkaSettings
 
+_PATIENCE_SECONDS = 10.0
 _MEMBERS_FIRST = (CommitFailedError, IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
 
 
@@ -61,21 +63,34 @@ async def plan_rewind(settings: KafkaSettings, topic: str, group: str, since: da
     states = await require_topics(settings, (topic,))
     places = [TopicPartition(topic, number) for number in range(states[topic].partitions)]
     async with _reached(settings, topic, group):
-        if members := await _members(settings, group):
-            raise GroupInUse(group, members)
-        async with _client(settings, group) as consumer:
-            consumer.assign(places)
-            moment = int(since.timestamp() * 1000)
-            found = await consumer.offsets_for_times(dict.fromkeys(places, moment))
-            ends = await consumer.end_offsets(places)
-            moves = []
-            for place in places:
-                committed = await consumer.committed(place)
-                later = found.get(place)
-                target = ends[place] if later is None else later.offset
-                if committed is not None:
-                    target = min(committed, target)
-                moves.append(Move(place.partition, committed, target, ends[place]))
+        return await _plan(settings, group, places, since)
+
+
+@retry(
+    retry=retry_if_exception(lambda error: isinstance(error, KafkaError) and error.retriable),
+    wait=wait_fixed(0.2),
+    stop=stop_after_delay(_PATIENCE_SECONDS),
+    reraise=True,
+)
+async def _plan(
+    settings: KafkaSettings, group: str, places: Sequence[TopicPartition], since: datetime
+) -> list[Move]:
+    """Reads only; a coordinator that is being made or moved answers after a moment."""
+    if members := await _members(settings, group):
+        raise GroupInUse(group, members)
+    async with _client(settings, group) as consumer:
+        consumer.assign(places)
+        moment = int(since.timestamp() * 1000)
+        found = await consumer.offsets_for_times(dict.fromkeys(places, moment))
+        ends = await consumer.end_offsets(places)
+        moves = []
+        for place in places:
+            committed = await consumer.committed(place)
+            later = found.get(place)
+            target = ends[place] if later is None else later.offset
+            if committed is not None:
+                target = min(committed, target)
+            moves.append(Move(place.partition, committed, target, ends[place]))
     return moves
 
 
