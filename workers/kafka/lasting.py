@@ -57,6 +57,11 @@ class LastingConsumer:
         await self._life.stop()
 
     @property
+    def topic(self) -> str:
+        """What it reads."""
+        return self._life.topic
+
+    @property
     def joined(self) -> bool:
         """As `RecordConsumer.joined`, of the present client."""
         return self._life.joined

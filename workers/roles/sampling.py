@@ -63,8 +63,8 @@ class Sampler:
             metrics.sweep_age_seconds.set(sweep["seconds"])
         metrics.pool_size.labels("engine").set(self._database.size)
         metrics.pool_in_use.labels("engine").set(self._database.in_use)
-        for topic, consumer in self._consumers.items():
-            metrics.consumer_lag.labels(topic).set(sum(consumer.lag().values()))
+        for consumer in self._consumers.values():
+            metrics.consumer_lag.labels(consumer.topic).set(sum(consumer.lag().values()))
 
     async def run(self) -> None:
         """Sample until cancelled; an outage leaves the last values standing."""
