@@ -1,9 +1,7 @@
 """Postgres dies under load, more than once: intake waits, goes on by itself, and every event is one run."""
 
 import asyncio
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -33,15 +31,6 @@ def own_postgres() -> Iterator[PostgresForTests]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def kill_at_once(server: PostgresForTests) -> None:
-    """An immediate shutdown: no connection is told, and the next start recovers from the log."""
-    pid = server._server.get_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGQUIT)
-    process = server._server._postmaster_info.process
-    process.wait(10)
-
-
 @pytest.mark.rule("EN-42", "EN-39", "EN-7")
 async def test_an_intake_outlives_restarts_of_postgres_and_loses_and_repeats_nothing(
     own_postgres: PostgresForTests, settings: KafkaSettings, spawn_worker: Spawn
@@ -55,9 +44,9 @@ async def test_an_intake_outlives_restarts_of_postgres_and_loses_and_repeats_not
     for part in range(3):
         publishing = asyncio.create_task(publish(settings, events[part * 200 : part * 200 + 200]))
         await eventually("it is at work", lambda part=part: len(worker.text()) > part * 1000)
-        await asyncio.to_thread(kill_at_once, own_postgres)
+        await asyncio.to_thread(own_postgres.kill_at_once)
         await publishing
-        await asyncio.to_thread(own_postgres._server.ensure_postgres_running)
+        await asyncio.to_thread(own_postgres.start_again)
 
     await eventually("all offsets are committed", lambda: all_committed(settings, 600), SOON)
     database = await Database.open(url, max_size=1)

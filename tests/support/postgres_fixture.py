@@ -7,7 +7,9 @@ schema is migrated once into a template; a test's database is a copy of it.
 
 import os
 import shutil
+import signal
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from migrations import runner
 from tests.support.installed_postgres import VARIABLE, InstalledPostgres
 
 TEMPLATE = "parley_template"
+END_SECONDS = 20.0
 SETTINGS = """
 max_connections = 200
 shared_buffers = 128MB
@@ -61,9 +64,31 @@ class PostgresForTests:
     def close(self) -> None:
         self._server.cleanup()
 
+    def kill_at_once(self) -> None:
+        """An immediate shutdown: no connection is told, and the next start recovers from the log."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        deadline = time.monotonic() + END_SECONDS
+        while _lives(pid):
+            assert time.monotonic() < deadline, f"Postgres, process {pid}, did not end in {END_SECONDS} s"
+            time.sleep(0.02)
+
+    def start_again(self) -> None:
+        """Start over the same data, and wait until it answers."""
+        self._server.ensure_postgres_running()
+
     def _administer(self, statement: sql.Composed) -> None:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)
+
+
+def _lives(pid: int) -> bool:
+    """A process that has ended and is not waited for yet does not live."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")
