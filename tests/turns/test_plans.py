@@ -67,7 +67,16 @@ async def test_ready_lanes_are_found_by_a_walk_of_the_index(
     big_database: BigDatabase, generic: bool, after: tuple[str, str]
 ) -> None:
     plan = await planned(
-        big_database, store.FIND_READY, AGENTS, *after, 64, BATCH, 2 * BATCH, ["lab/account-1"], [], generic=generic
+        big_database,
+        store.FIND_READY,
+        AGENTS,
+        *after,
+        64,
+        BATCH,
+        2 * BATCH,
+        ["lab/account-1"],
+        [],
+        generic=generic,
     )
 
     reads_little(plan, 64 * 4 * BATCH)

@@ -29,6 +29,7 @@ from workers.memory.policy import trims
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
+from workers.turns.low_water import LowWater
 from workers.turns.policy import (
     NOTHING_PAUSED,
     WIDTH,
@@ -101,6 +102,7 @@ class Claims:
         self._reached = reached
         self._after = _START
         self._ask_others_at = 0.0
+        self._low_water = LowWater()
 
     async def claim(
         self,
@@ -200,8 +202,13 @@ class Claims:
         self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int
     ) -> list[ReadyLane]:
         """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
-        offered: dict[int, ReadyLane] = {}
         paused = self._paused()
+        known = await self._offer_known(agents, [*full_accounts, *paused.accounts], paused.channels, wanted)
+        if not self._low_water.walk_is_due(len(known), wanted):
+            return in_turns(known)
+        offered = {lane.lane_id: lane for lane in known}
+        due: list[tuple[ReadyLane, datetime]] = []
+        started = time.monotonic()
         after, at_start = self._after, self._after == _START
         async with self._database.acquire() as connection:
             for _ in range(SCANS_A_CLAIM):
@@ -215,7 +222,8 @@ class Claims:
                     per_group=wanted,
                     at_most=2 * wanted,
                 )
-                for lane in lanes:
+                due += lanes
+                for lane, _ in lanes:
                     offered.setdefault(lane.lane_id, lane)
                 after = end or _START
                 groups = {(lane.agent, lane.account) for lane in offered.values()}
@@ -223,7 +231,25 @@ class Claims:
                     break
                 at_start = at_start or end is None
         self._after = after
+        self._low_water.walked(time.monotonic() - started, due)
         return in_turns(offered.values())
+
+    async def _offer_known(
+        self, agents: Sequence[str], accounts: Collection[str], channels: Collection[str], wanted: int
+    ) -> list[ReadyLane]:
+        """Due lanes of the groups that are asked directly; none where only a walk is made."""
+        groups = self._low_water.groups(agents, accounts, channels)
+        if not groups:
+            return []
+        async with self._database.acquire() as connection:
+            rows = await store.find_ready_in(connection, groups, self._low_water.marks(groups), wanted)
+        first = {(row["agent"], row["account"]): row for row in reversed(rows)}
+        self._low_water.asked([(group, row["due_at"], row["now"]) for group, row in first.items()])
+        return [
+            ReadyLane(row["lane_id"], row["agent"], row["account"])
+            for row in rows
+            if row["lane_id"] is not None
+        ]
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:

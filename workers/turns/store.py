@@ -13,6 +13,7 @@ from workers.turns.policy import ReadyLane
 
 HOLD_SESSION = load(__package__, "hold_session")
 FIND_READY = load(__package__, "find_ready")
+FIND_READY_IN = load(__package__, "find_ready_in")
 LOCK_READY_LANES = load(__package__, "lock_ready_lanes")
 LOCK_LANES = load(__package__, "lock_lanes")
 READ_HEADS = load(__package__, "read_heads")
@@ -90,14 +91,27 @@ async def find_ready(
     groups: int,
     per_group: int,
     at_most: int,
-) -> tuple[list[ReadyLane], tuple[str, str] | None]:
-    """Due lanes of the next groups after `after`, and the last group looked at where more may follow."""
+) -> tuple[list[tuple[ReadyLane, datetime]], tuple[str, str] | None]:
+    """Due lanes of the next groups after `after`, since when, and the last group looked at where more may follow."""
     without = (without_accounts, without_channels)
     rows = await tx.fetch(FIND_READY, agents, after[0], after[1], groups, per_group, at_most, *without)
-    lanes = [ReadyLane(*row) for row in rows if row["lane_id"] is not None]
+    lanes = [
+        (ReadyLane(row["lane_id"], row["agent"], row["account"]), row["due_at"])
+        for row in rows
+        if row["lane_id"] is not None
+    ]
     if len(lanes) < len(rows):
         return lanes, (rows[-1]["agent"], rows[-1]["account"])
     return lanes, None
+
+
+async def find_ready_in(
+    tx: Connection, groups: Sequence[tuple[str, str]], marks: Sequence[datetime], per_group: int
+) -> Sequence[Row]:
+    """Due lanes of these groups from their marks on; a row without a lane for a group that has none."""
+    return await tx.fetch(
+        FIND_READY_IN, [agent for agent, _ in groups], [account for _, account in groups], marks, per_group
+    )
 
 
 async def lock_ready_lanes(tx: Connection, lane_ids: Sequence[int], session_id: UUID) -> list[int]:

@@ -21,10 +21,10 @@ with recursive groups as (
            ) next
      where groups.n < $4
 )
-(select due.lane_id, groups.agent, groups.account
+(select due.lane_id, groups.agent, groups.account, due.due_at
   from groups
  cross join lateral (
-       select head.lane_id, row_number() over (order by head.due_at, head.lane_id) as place
+       select head.lane_id, head.due_at, row_number() over (order by head.due_at, head.lane_id) as place
          from (select ready.lane_id, ready.due_at
                  from ready
                 where ready.agent = groups.agent and ready.account = groups.account
@@ -37,4 +37,4 @@ with recursive groups as (
  order by due.place, groups.n
  limit $6)
 union all
-select null, agent, account from groups where n = $4
+select null, agent, account, null from groups where n = $4

@@ -19,7 +19,7 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
         order by runs.position
         limit 1
        ) r
-  left join turns t on t.lane_id = l.id
+  left join lateral (select run_id, session_id, snapshot from turns where turns.lane_id = l.id limit 1) t on true
   left join lateral (
        select max(d.created_at) + $2::interval as opens_at
          from deliveries d

@@ -1,0 +1,133 @@
+"""Dead rows of the ready queue, which an old snapshot keeps, are not read again by every claim."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from tests.support.big_tables import plan_of, scale
+from tests.support.desk import Desk, a_desk
+from tests.support.events import an_agent, an_event
+from workers.postgres.database import Database
+from workers.turns import store
+from workers.turns.low_water import MARGIN, REST_WHEN_BUSY, SLOW_SECONDS, LowWater
+from workers.turns.policy import ReadyLane
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+GROUP = ("echo", "lab/a")
+LANE = ReadyLane(1, *GROUP)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.rule("EN-44")
+def test_quick_walks_are_made_for_every_claim() -> None:
+    known = LowWater()
+    known.walked(SLOW_SECONDS / 2, [(LANE, NOW)])
+
+    assert known.groups(["echo"], [], []) == []
+    assert known.walk_is_due(0, 8)
+
+
+@pytest.mark.rule("EN-44")
+def test_slow_walks_rest_and_known_groups_are_asked_from_their_marks() -> None:
+    clock = Clock()
+    known = LowWater(clock)
+    known.walked(2 * SLOW_SECONDS, [(LANE, NOW)])
+
+    assert known.groups(["echo"], [], []) == [GROUP]
+    assert known.marks([GROUP]) == [NOW - MARGIN]
+    assert not known.walk_is_due(3, 8)
+    # A backlog is shared out by the walk, and so is what was found too rarely.
+    assert known.walk_is_due(8, 8)
+    clock.now += 2 * SLOW_SECONDS * REST_WHEN_BUSY + 0.001
+    assert known.walk_is_due(3, 8)
+
+    later = NOW + timedelta(minutes=1)
+    known.asked([(GROUP, None, later)])
+    assert known.marks([GROUP]) == [later - MARGIN]
+    assert [
+        known.groups(*out)
+        for out in ((["other"], [], []), (["echo"], ["lab/a"], []), (["echo"], [], ["lab"]))
+    ] == [
+        [],
+        [],
+        [],
+    ]
+
+
+@contextmanager
+def an_old_snapshot(url: str) -> Iterator[None]:
+    with psycopg.connect(url) as connection:
+        connection.execute("set transaction isolation level repeatable read")
+        connection.execute("select count(*) from runs")
+        yield
+
+
+async def bloat(desk: Desk, rows: int) -> None:
+    """Dead rows in the queue, as so many turns leave them."""
+    await desk.database.execute(
+        "insert into ready (lane_id, agent, account, due_at)"
+        " select -n, 'echo', 'lab/a', parley_now() - interval '10 minutes' + n * interval '1 ms'"
+        " from generate_series(1, $1::integer) n",
+        rows,
+    )
+    await desk.database.execute("delete from ready where lane_id < 0")
+
+
+@pytest.mark.rule("EN-44")
+async def test_a_late_commit_and_a_new_account_are_found_behind_dead_rows(database_url: str) -> None:
+    async with a_desk(database_url, an_agent("echo", conversation=True)) as desk:
+        await desk.admit("echo", an_event())
+        await desk.work()
+        with an_old_snapshot(database_url):
+            await bloat(desk, int(120_000 * max(scale(), 0.2)))
+            known = desk.claims._low_water
+            await desk.admit("echo", an_event())
+            await desk.work()
+            known.walked(1.0, [(LANE, datetime.now(UTC))])
+            late, other = an_event(), an_event(account="b")
+            [late_run] = await desk.admit("echo", late)
+            await desk.database.execute("update ready set due_at = parley_now() - interval '5 minutes'")
+            [other_run] = await desk.admit("echo", other)
+            assert not (await desk.turn_once()), "the walk rests"
+            assert await desk.due() == 2
+
+            known._walked_at -= 60
+            await desk.work()
+
+            assert (await desk.status(late_run), await desk.status(other_run)) == ("succeeded", "succeeded")
+
+
+@pytest.mark.rule("EN-44")
+async def test_known_groups_are_asked_without_reading_what_is_dead(database_url: str) -> None:
+    rows = int(120_000 * max(scale(), 0.2))
+    async with a_desk(database_url, an_agent("echo", conversation=True)) as desk:
+        with an_old_snapshot(database_url):
+            await bloat(desk, rows)
+            await desk.admit("echo", *(an_event() for _ in range(10)))
+            database = await Database.open(database_url, max_size=1)
+            try:
+                async with database.transaction() as tx:
+                    mark = [await tx.fetchval("select parley_now() - interval '2 s'")]
+                    arguments = ["echo"], ["lab/a"], mark, 64
+                    plan = await plan_of(tx, store.FIND_READY_IN, *arguments, generic=True)
+                    started = time.perf_counter()
+                    found = await store.find_ready_in(tx, [GROUP], mark, 64)
+                    took = time.perf_counter() - started
+            finally:
+                await database.close()
+
+    buffers = max(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in plan.nodes)
+    assert len(found) == 10
+    assert buffers < 50, buffers
+    assert took < 0.1
