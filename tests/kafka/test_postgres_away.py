@@ -6,15 +6,16 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from migrations import runner
-from tests.kafka.test_consumer import is_committed
+from tests.intake.publishing import all_committed
 from tests.support.crashing import Spawn, WorkerProcess, an_order
 from tests.support.events import an_event, sealed
 from tests.support.postgres_fixture import PostgresForTests
@@ -60,7 +61,8 @@ async def kill_and_wait(server: PostgresForTests) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGQUIT)
     signal_all(server, signal.SIGCONT)
-    await asyncio.to_thread(server._server._postmaster_info.process.wait, 20)
+    postmaster: Any = server._server._postmaster_info
+    await asyncio.to_thread(postmaster.process.wait, 20)
 
 
 async def publish_many(settings: KafkaSettings, numbers: range) -> None:
@@ -100,6 +102,11 @@ def members(settings: KafkaSettings) -> set[str]:
     return {member.member_id for member in described.members}
 
 
+def all_are_committed(settings: KafkaSettings, records: int) -> Callable[[], Any]:
+    """For `eventually`."""
+    return lambda: all_committed(settings, records)
+
+
 async def runs(url: str) -> tuple[int, int]:
     """How many, and of how many events."""
     database = await Database.open(url, max_size=1)
@@ -118,7 +125,7 @@ async def test_postgres_away_behind_a_backlog_leaves_memory_flat_and_everything_
     worker = spawn_worker(an_order(settings, url, app="tests.kafka.lone_app:a_lone_app"))
     worker.wait_until_started()
     await publish_many(settings, range(500))
-    await eventually("it is at work", is_committed(settings, 500), SOON)
+    await eventually("it is at work", all_are_committed(settings, 500), SOON)
     at_work, joined = resident_bytes(worker), await asyncio.to_thread(members, settings)
 
     signal_all(own_postgres, signal.SIGSTOP)
@@ -129,7 +136,7 @@ async def test_postgres_away_behind_a_backlog_leaves_memory_flat_and_everything_
     gone = await watched(worker, GONE_SECONDS)
     still_joined = await asyncio.to_thread(members, settings)
     await asyncio.to_thread(own_postgres._server.ensure_postgres_running)
-    await eventually("all is committed", is_committed(settings, BACKLOG + MORE), LATE)
+    await eventually("all is committed", all_are_committed(settings, BACKLOG + MORE), LATE)
 
     assert max(hanging + gone) - at_work < GROWTH_BYTES
     assert max(gone) - max(hanging) < WOBBLE_BYTES
