@@ -1,7 +1,7 @@
 """The version before the newest expand migrations, as a wheel in an environment of its own.
 
 The wheel was built from the last commit whose schema is 0001, with `pip wheel --no-deps`; `old.sha256` is its digest.
-Its environment holds nothing but the wheel and a path to the libraries of the present one, whose parley it does not see.
+Its environment holds the wheel and a path to the libraries of the present one, whose own parley it does not see.
 """
 
 import hashlib
