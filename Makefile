@@ -12,7 +12,7 @@ JOBS ?= 3
 SPREAD := -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format rules bench deploy-check kafka lock clean
+.PHONY: help setup demo test test-long check format rules bench bench-growth replicas deploy-check kafka lock clean
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ rules: setup  ## the whole suite, then one line a rule; fails when a due rule is
 
 bench: setup  ## the benchmarks, on brokers of their own
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-growth: setup  ## what a claim costs as tables grow, and beside an old transaction (ARGS="--turns 1000000")
+	$(BIN)/python -m benchmarks.growth $(ARGS)
+
+replicas: setup  ## three workers on three brokers under every fault (PLANT=name: with a fault of ours, must fail)
+	$(BIN)/python -m tests.replicas $(if $(PLANT),--plant $(PLANT)) $(ARGS)
 
 deploy-check: setup  ## deploy/: manifests, alerts, dashboards against a real Prometheus, compose, image (ARGS=--quick: no run)
 	$(BIN)/python -m deploy.checks $(ARGS)
