@@ -33,6 +33,8 @@ CHANNELS = {
 }
 LISTENERS = {"message": ("keeper",), "command": ("plain",), "both": ("keeper", "plain")}
 """Which agents listen to the events of a kind."""
+STUBBORN = "long"
+"""In such chats an agent goes on although it was cancelled, as user code may: only the fence stops it."""
 TRANSPORT_TIMEOUT = timedelta(seconds=4)
 
 _turns = itertools.count(1)
@@ -96,9 +98,19 @@ async def allow(access: Access) -> Allow:
 
 
 def build(receiver: str, lines: Path) -> App:
+    going_on: set[asyncio.Future[None]] = set()
+
     async def runs(turn: Turn) -> None:
         marks = Marks(turn, lines)
         await marks.mark("begin")
+        rest: asyncio.Future[None] = asyncio.ensure_future(work_and_answer(turn, marks))
+        if turn.event.chat.startswith(STUBBORN):
+            going_on.add(rest)
+            rest.add_done_callback(going_on.discard)
+            rest = asyncio.shield(rest)
+        await rest
+
+    async def work_and_answer(turn: Turn, marks: Marks) -> None:
         _, work_ms = turn.event.text.split()
         await asyncio.sleep(int(work_ms) / 1000)
         await turn.reply(answer_to(turn.agent.name, turn.event.event_id))

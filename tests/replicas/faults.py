@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
+from tests.replicas.app import STUBBORN
 from tests.replicas.fleet import Worker
 from tests.replicas.stage import LEASE, Stage
 from tests.support.waiting import wait_until
@@ -57,7 +58,7 @@ def kill(stage: Stage) -> str:
 
 def pause(stage: Stage) -> str:
     """SIGSTOP past the session's lease, until others have ended what it ran, then SIGCONT."""
-    victim = stage.busiest(turns=2)
+    victim = stage.busiest(turns=2, events=f"{STUBBORN}-%")
     victim.send(signal.SIGSTOP)
     pid, stopped = str(victim.pid), time.monotonic()
     try:

@@ -41,16 +41,16 @@ def chats() -> list[Chat]:
     """Those of a run; bound ones on every channel, some with slow agents, some whose answers are slow."""
     return [
         *(Chat(f"quick-{n}", "hook", "message", longest=10) for n in range(8)),
-        *(Chat(f"long-{n}", "hook", "message", 800, 1500) for n in range(8)),
+        *(Chat(f"long-{n}", "hook", "message", 800, 1500) for n in range(12)),
         *(Chat(f"asked-{n}", "asked", "message", longest=10) for n in range(6)),
         *(Chat(f"silent-{n}", "silent", "message", longest=10) for n in range(4)),
         *(Chat(f"plain-{n}", "hook", "command", longest=10) for n in range(4)),
         *(Chat(f"both-{n}", "hook", "both", longest=10) for n in range(4)),
-        *(Chat(f"slow-{n}", "hook", "message", longest=10) for n in range(8)),
+        *(Chat(f"slow-{n}", "hook", "message", longest=10) for n in range(4)),
     ]
 
 
-WEIGHTS = {"quick": 3.0, "long": 0.8, "asked": 2.0, "silent": 2.0, "plain": 2.0, "both": 2.0, "slow": 0.6}
+WEIGHTS = {"quick": 3.0, "long": 1.2, "asked": 2.0, "silent": 2.0, "plain": 2.0, "both": 2.0, "slow": 0.8}
 """How often events come from a chat of that name, in proportion."""
 TWO_AT_ONCE = 0.3
 """How often a chat says two things at once, so that a turn waits behind another."""

@@ -48,9 +48,12 @@ select pid, pg_blocking_pids(pid), application_name, state, wait_event, clock_ti
 BUSIEST = """
 select split_part(s.worker, ':', 2)::integer
   from worker_sessions s
-  left join lateral (select count(*) as n from turns t where t.session_id = s.id) owned on true
+  left join lateral (select count(*) as n from turns t join runs r on r.id = t.run_id
+                      where t.session_id = s.id and r.event_id like %s
+                        and t.claimed_at < clock_timestamp() - interval '200 ms') owned on true
   left join lateral (select count(*) as n from deliveries d
-                      where d.session_id = s.id and d.state = 'sending') sending on true
+                      where d.session_id = s.id and d.state = 'sending'
+                        and d.claimed_at < clock_timestamp() - interval '200 ms') sending on true
  where s.dead_at is null and s.ended_at is null and owned.n >= %s and sending.n >= %s
  order by owned.n + sending.n desc
  limit 1
@@ -92,11 +95,11 @@ class Stage:
             return None
         return row[0] if row is not None else None
 
-    def busiest(self, turns: int, sends: int = 0) -> Worker:
-        """Wait for a worker that owns so many turns and has so many sends under way, and return it."""
+    def busiest(self, turns: int, sends: int = 0, events: str = "%") -> Worker:
+        """Wait for a worker that has had so many turns (of events like that) and sends under way for a while."""
         pid = wait_until(
             f"a worker with {turns} turns and {sends} sends",
-            lambda: self.row(BUSIEST, turns, sends),
+            lambda: self.row(BUSIEST, events, turns, sends),
             timedelta(seconds=30),
         )
         return next(worker for worker in self.fleet.workers if worker.pid == pid)
