@@ -12,7 +12,7 @@ from tests.checker.planted import plants
 from tests.replicas.faults import FAULTS
 
 ROOT: Final = Path(__file__).parents[2]
-MOST_SECONDS: Final = 300
+MOST_SECONDS: Final = 400
 SHOWN: Final = {
     "join": ("EN-7", "EN-16"),
     "leave": ("EN-40", "EN-7"),
