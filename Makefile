@@ -31,8 +31,9 @@ demo: setup  ## the main job on embedded services (BREAK=dedupe|recover|reconcil
 test: setup  ## every test but the long ones; on a real broker where there can be one (REQUIRE_KAFKA=1: must be)
 	$(BIN)/pytest $(SPREAD) -m "not long" --rules=$(RULES) $(ARGS)
 
-test-long: setup  ## the tests that take minutes
+test-long: setup  ## the tests that take minutes, and the plans at full size
 	REQUIRE_KAFKA=1 $(BIN)/pytest -m long --timeout=1800 $(ARGS)
+	PARLEY_TEST_SCALE=1 $(BIN)/pytest --timeout=1800 $(wildcard tests/*/test_plans.py)
 
 check: setup  ## format, lint, types, and who may import whom
 	$(BIN)/ruff format --check .
