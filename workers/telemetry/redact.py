@@ -45,7 +45,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             rf"\1{MASK}",
         ),
         # what pydantic, asyncpg and Postgres quote of a value they refuse: message texts among it
-        (r"(input_value=).*?(, input_type=)", rf"\1{MASK}\2"),
+        (r"(input_value=)(?:.*(?=, input_type=)|.*)", rf"\1{MASK}"),
         (r"(invalid input for query argument \$\d+: )[^\n]*", rf"\1{MASK}"),
         (r"(failing row contains )[^\n]*", rf"\1{MASK}"),
         (r"\b(bearer|basic)\s+[a-z0-9._~+/=\-]{4,}", rf"\1 {MASK}"),
