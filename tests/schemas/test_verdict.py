@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.envelope import EnvelopeMismatch, SealedEvent, seal, to_headers, webhook_id
@@ -174,6 +174,7 @@ def test_no_header_or_key_makes_the_verdict_raise_anything_but_a_refusal(
 def test_no_value_makes_the_verdict_raise_anything_but_a_refusal(noise: bytes, inside: bool) -> None:
     record = seal(an_event(), [a_key()], NOW)
     value = record.value[:-1] + noise if inside else noise
+    assume(value != record.value)
 
     with pytest.raises(RefusedRecord) as refused:
         judge(record, value=value)
