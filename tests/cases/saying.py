@@ -1,4 +1,6 @@
-"""An agent that says again exactly what it was told."""
+"""Agents that say again exactly what they were told."""
+
+import asyncio
 
 from tests.support.worker_process import Life
 from tests.worker.apps import LISTENS, an_app
@@ -9,6 +11,17 @@ from workers.app import App
 
 def saying(life: Life) -> App:
     async def runs(turn: Turn) -> None:
+        await turn.reply(turn.event.text)
+
+    return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
+
+
+def slowly(life: Life) -> App:
+    """As `saying`; a turn of the chat `h` takes as many seconds as the options say."""
+
+    async def runs(turn: Turn) -> None:
+        if turn.event.chat == "h":
+            await turn.step("wait", asyncio.sleep, life.options["seconds"])
         await turn.reply(turn.event.text)
 
     return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
