@@ -68,7 +68,7 @@ class Notes:
 
 def value(url: str, statement: str) -> Any:
     with psycopg.connect(url) as connection:
-        row = connection.execute(statement).fetchone()  # type: ignore[arg-type]  # a literal of this page
+        row = connection.execute(statement).fetchone()
     assert row is not None
     return row[0]
 
