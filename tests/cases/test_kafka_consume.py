@@ -19,7 +19,7 @@ async def test_pb_01_records_that_come_again_to_another_member_are_answered_once
         texts = [f"m{number}" for number in range(3)]
         first = site.start()
         await site.publish(*(an_event(text=text) for text in texts))
-        await site.answered(3)
+        await site.settled(3)
         await first.kill()
 
         second = site.start(group=f"{site.life.group}-anew")

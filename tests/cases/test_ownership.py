@@ -139,7 +139,12 @@ async def test_pb_13_a_lease_is_judged_by_one_clock_only(database_url: str, tmp_
         await dying.loop.run_once()
         await eventually("both run", lambda: sorted(called) == ["dying", "living"])
         [quick] = await living.admit("echo", an_event(text="quick"))
-        await eventually("the other one works", partial(is_over, living, quick), BOOT)
+        try:
+            await eventually("the other one works", partial(is_over, living, quick), BOOT)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}\n{other.log()}\n{await living.rows('select * from ready')}"
+            ) from error
         since = await living.value("select parley_now()")
         assert await living.value("select count(*) from worker_sessions where dead_at is not null") == 0
 

@@ -61,8 +61,9 @@ async def test_pb_07_a_turn_longer_than_every_poll_interval_keeps_both_members_i
 
 
 def all_assigned(*workers: Worker) -> bool:
-    parts = [worker._consumers["intake"].assignment for worker in workers if "intake" in worker._consumers]
-    return len(parts) == len(workers) and all(parts) and sum(map(len, parts)) == 4
+    """Whether each consumer has a part of its topic, and the parts of all are the whole."""
+    parts = [len(consumer.assignment) for worker in workers for consumer in worker._consumers.values()]
+    return len(parts) == 2 * len(workers) and all(parts) and sum(parts) == 2 * 4
 
 
 def has_received(lab: LabChannel, text: str) -> bool:
