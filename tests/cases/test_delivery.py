@@ -141,6 +141,40 @@ def texts_of(receiver: Receiver, address: str) -> list[str]:
     return [body["text"] for body in bodies if body["address"] == address]
 
 
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [({}, 0.5, 1.0), ({"retry-after": "99999"}, 3590.0, 3600.0), ({"retry-after": "soon"}, 0.5, 1.0)],
+    ids=["absent", "absurd", "no number"],
+)
+async def test_pb_56_an_absent_or_absurd_time_is_a_backoff_or_the_documented_most(
+    database_url: str, header: Mapping[str, str], least: float, most: float
+) -> None:
+    """marimo-team/marimohub pull 207: what a channel says of its time was believed without any bound."""
+    async with a_receiver() as limited:
+        hook = WebhookChannel("hook", limited.url, KEYS)
+        await hook.open()
+        async with a_desk(database_url, LabChannel(), others={"hook": hook}) as desk:
+            limited.do(429, headers=header)
+            [reply] = await desk.reply("r", channel="hook")
+            await desk.send()
+            first = await desk.row(reply)
+            wait = await desk.db.fetchrow(
+                "select extract(epoch from due_at - parley_now())::float8 from deliveries where id = $1",
+                reply,
+            )
+            assert wait is not None
+            await desk.send()
+            too_soon = len(limited.requests)
+            await desk.pass_time(timedelta(seconds=wait[0] + 0.1))
+            await desk.send()
+
+            assert least <= wait[0] <= most
+            assert (first["state"], first["failures"]) == ("pending", 0)
+            assert (too_soon, len(limited.requests)) == (1, 2)
+            assert await desk.state_of(reply) is DeliveryState.SENT
+        await hook.close()
+
+
 @pytest.mark.kafka
 async def test_pb_57_a_message_that_its_channel_finds_too_large_ends_with_that_reason(site: Site) -> None:
     """pydantic/pydantic-ai issue 7164, temporalio/sdk-python issue 1285: too large is for good, and was tried again."""
