@@ -7,6 +7,7 @@ What is changed and why (docs/faust.md has the evidence):
 - the queue between faust and the reader is bounded in bytes as well as in records (`bounded_queue.py`);
 - a log that became shorter or lost its beginning is told, not passed over in silence;
 - offsets acknowledged before a rebalance are committed before the partitions go;
+- a heartbeat without an answer is given up after the session time-out, not after a request's 40 s;
 - the client thread is a daemon, so a broker that never answers cannot keep the process alive.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import faust
+from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalStateError,
@@ -81,6 +83,26 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         if not client._client.cluster.brokers():
             raise KafkaConnectionError("the cluster names no broker yet")
         tolerate(client._fetcher, self._hold)
+        self._bound_heartbeats(client)
+
+    def _bound_heartbeats(self, client: Any) -> None:
+        """A connection that swallows everything: the broker has expelled us by then, and another one may answer."""
+        coordinator = client._coordinator
+        heartbeat = coordinator._do_heartbeat
+        within = self.app.conf.broker_session_timeout
+
+        async def bounded() -> bool:
+            try:
+                async with asyncio.timeout(within):
+                    return bool(await heartbeat())
+            except TimeoutError:
+                log.warning("no answer to a heartbeat of %s: all connections are made anew", self.app.conf.id)
+                coordinator.coordinator_dead()
+                for connection in list(client._client._conns.values()):
+                    connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+                return False
+
+        coordinator._do_heartbeat = bounded
 
     def _hold(self, tp: TopicPartition, offset: int, problem: str) -> None:
         """Leave a partition that cannot be read on alone for a while; the others go on."""
