@@ -33,6 +33,8 @@ class Health:
         self._within = answer_within.total_seconds()
         self._probes: dict[str, _Named] = {}
         self._last: dict[str, bool] = {}
+        self._asked: dict[str, asyncio.Future[bool]] = {}
+        """Answers under way; one that outlives its time is cancelled, and nobody waits for its end."""
 
     def register(self, name: str, probe: Probe, affects: Affects = "ready") -> None:
         """Add a probe; a later one under the same name takes its place."""
@@ -53,12 +55,33 @@ class Health:
     async def _answer(self, probe: _Named) -> bool:
         error = None
         try:
-            async with asyncio.timeout(self._within):
-                answer = probe.ask()
-                holds = bool(await answer if inspect.isawaitable(answer) else answer)
+            holds = await self._in_time(probe)
         except Exception as raised:
             holds, error = False, type(raised).__name__
         if self._last.get(probe.name, True) != holds:
             log.warning("health.changed", probe=probe.name, holds=holds, error=error)
         self._last[probe.name] = holds
         return holds
+
+    async def _in_time(self, probe: _Named) -> bool:
+        """The probe's answer; raises TimeoutError, also where it does not let itself be cancelled."""
+        asked = self._asked.get(probe.name)
+        if asked is None or asked.done():
+            asked = self._asked[probe.name] = asyncio.ensure_future(_ask(probe))
+            asked.add_done_callback(_hear)
+        await asyncio.wait({asked}, timeout=self._within)
+        if not asked.done() or asked.cancelled():
+            asked.cancel()
+            raise TimeoutError
+        return asked.result()
+
+
+async def _ask(probe: _Named) -> bool:
+    answer = probe.ask()
+    return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def _hear(asked: asyncio.Future[bool]) -> None:
+    """Nobody may be waiting any more for what it failed with."""
+    if not asked.cancelled():
+        asked.exception()
