@@ -11,6 +11,7 @@ ticks, so a process that was stopped and continued is not mistaken for a stuck l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -34,6 +35,7 @@ END_SESSION = load(__package__, "end_session")
 DEFAULT_LEASE = timedelta(seconds=15)
 EXIT_STUCK_LOOP = 70
 _TICK = 0.5
+_ANSWER_SECONDS = 6.0
 # Bounded everywhere, so that a network that swallows packets cannot hold the thread.
 _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "parley-session",
@@ -43,6 +45,11 @@ _CONNECTION: Final[dict[str, Any]] = {
 }
 
 log = structlog.get_logger(__name__)
+
+
+def _cut(line: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _leave_process() -> None:
@@ -147,15 +154,23 @@ class WorkerSession:
         return silent_ticks, seen_beats
 
     def _execute(self, connection: psycopg.Connection, statement: str) -> int:
-        cursor = connection.execute(
-            statement.encode(),
-            {
-                "id": self.id,
-                "worker": self._worker,
-                "lease": self.lease_for.total_seconds(),
-                "agents": self._agents,
-            },
-        )
+        # The driver waits for ever for an answer on a connection that something in between keeps up.
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            cut = threading.Timer(_ANSWER_SECONDS, _cut, [line])
+            cut.daemon = True
+            cut.start()
+            try:
+                cursor = connection.execute(
+                    statement.encode(),
+                    {
+                        "id": self.id,
+                        "worker": self._worker,
+                        "lease": self.lease_for.total_seconds(),
+                        "agents": self._agents,
+                    },
+                )
+            finally:
+                cut.cancel()
         return cursor.rowcount
 
     def _discard(self, connection: psycopg.Connection | None) -> None:
