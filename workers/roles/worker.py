@@ -45,6 +45,7 @@ from workers.telemetry.metrics import Metrics
 from workers.turns.session import WorkerSession
 
 STOP_WITHIN = timedelta(seconds=5)
+PROBE_GIVES_UP_AFTER = timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
 
@@ -99,8 +100,13 @@ class Worker:
             await channel.open()
         # One connection for the readiness probe, so that a busy pool is not taken for a database that is away.
         self._probe = await Database.open(
-            settings.database_url, min_size=0, max_size=1, application_name="parley-probe"
+            settings.database_url,
+            min_size=0,
+            max_size=1,
+            application_name="parley-probe",
+            acquire_timeout=PROBE_GIVES_UP_AFTER,
         )
+        self._register_probes()
         await self._start_http()
         self._begin("hints", self._hints.run())
         if roles & {"intake", "turns", "api"}:
@@ -119,7 +125,6 @@ class Worker:
             )
             self._begin("sweeper", sweeper.run())
         self._begin("sampling", Sampler(self._database, self.metrics, self._consumers).run())
-        self._register_probes()
         log.info("worker.started", app=self.app.name, roles=sorted(roles), http_port=self.http_port)
 
     async def run_until_stopped(self) -> None:
