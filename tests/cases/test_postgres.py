@@ -80,7 +80,7 @@ class Impatient(Database):
 
     @classmethod
     async def open(cls, url: str, **options: Any) -> Database:
-        return await Database.open(url, **options, acquire_timeout=timedelta(milliseconds=110))
+        return await Database.open(url, **{**options, "acquire_timeout": timedelta(milliseconds=110)})
 
 
 @pytest.mark.kafka

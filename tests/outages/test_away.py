@@ -1,6 +1,7 @@
 """Kafka or Postgres is away when a worker starts and later: refused, silent, again and again."""
 
 import asyncio
+import os
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from tests.outages.serving import Site
 pytestmark = pytest.mark.kafka
 
 AWAY_SECONDS: Final = 3.0
+MINUTES_BACKLOG, MINUTES_PADDING = 4000, 15_000
 MISSING: Final = {
     "kafka": {"kafka_intake", "kafka_delivery"},
     "postgres": {"database", "lease"},
@@ -27,7 +29,7 @@ def break_off(proxy: Proxy, how: str) -> None:
 
 
 @pytest.mark.rule("EN-39")
-@pytest.mark.parametrize("how", ["refused", "silent"])
+@pytest.mark.parametrize("how", ["refused", pytest.param("silent", marks=pytest.mark.long)])
 @pytest.mark.parametrize("service", ["kafka", "postgres"])
 async def test_a_worker_that_starts_without_a_service_waits_for_it(
     site: Site, service: str, how: str
@@ -79,3 +81,21 @@ async def test_services_that_come_and_go_again_and_again_lose_and_repeat_nothing
     await site.answered()
     assert worker.lines() - begun < 300, worker.told()
     assert worker.resident_bytes() - resident < 64 * 2**20
+
+
+@pytest.mark.long
+@pytest.mark.rule("EN-39", "EN-6")
+@pytest.mark.parametrize("service", ["kafka", "postgres"])
+async def test_minutes_without_a_service_cost_few_lines_and_no_memory(site: Site, service: str) -> None:
+    """Two minutes; `PARLEY_TEST_SCALE` scales them. Behind an absent Postgres lies a backlog of 60 MB."""
+    worker = site.serve()
+    await worker.ready()
+    await site.publish(500, padding=MINUTES_PADDING)
+    await site.answered()
+    begun = worker.lines()
+    site.through[service].refuse()
+    await site.publish(MINUTES_BACKLOG, padding=MINUTES_PADDING)
+    await worker.endures(120 * float(os.environ.get("PARLEY_TEST_SCALE", "1")), MISSING[service], begun)
+    site.through[service].forward()
+    await worker.ready()
+    await site.answered()

@@ -20,7 +20,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from workers.kafka.broker import wait_for_topics
+from workers.kafka.broker import describe, wait_for_topics
 from workers.kafka.errors import BrokerAway, RecordTooLarge, TopicForbidden
 from workers.kafka.record import Headers, payload_bytes
 from workers.kafka.settings import KafkaSettings
@@ -112,6 +112,12 @@ class RecordProducer:
         producer, self._producer = self._producer, None
         if producer is not None:
             await _close(producer)
+
+    async def broker_answers(self) -> bool:
+        """Started, and a broker answers now, on a new connection; raises BrokerAway, BrokerLoginFailed."""
+        return self._producer is not None and bool(
+            await describe(self._settings, (self._settings.events_topic,))
+        )
 
     @property
     def pending_bytes(self) -> int:

@@ -323,6 +323,8 @@ class Worker:
         for role in ("intake", "delivery"):
             if role in self.settings.roles:
                 self.health.register(f"kafka_{role}", partial(self._joined, role))
+        if not self.settings.roles & {"intake", "delivery"} and self.settings.roles & {"turns", "api"}:
+            self.health.register("kafka_producer", self._producer.broker_answers)
         if self.settings.roles & {"turns", "delivery"}:
             self.health.register("lease", lambda: self._session is not None and self._session.fresh)
         self.health.register("accepting", lambda: self._drained is None)

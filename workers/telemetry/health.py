@@ -6,6 +6,7 @@ only the probes that say "restart me", readiness asks all of them.
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,7 +33,9 @@ class Health:
     def __init__(self, answer_within: timedelta = timedelta(seconds=1)) -> None:
         self._within = answer_within.total_seconds()
         self._probes: dict[str, _Named] = {}
-        self._last: dict[str, bool] = {}
+        self._since = time.monotonic()
+        self._last: dict[str, tuple[bool, float]] = {}
+        """The last answer of each probe, and since when it is so."""
         self._asked: dict[str, asyncio.Future[bool]] = {}
         """Answers under way; one that outlives its time is cancelled, and nobody waits for its end."""
 
@@ -58,9 +61,18 @@ class Health:
             holds = await self._in_time(probe)
         except Exception as raised:
             holds, error = False, type(raised).__name__
-        if self._last.get(probe.name, True) != holds:
-            log.warning("health.changed", probe=probe.name, holds=holds, error=error)
-        self._last[probe.name] = holds
+        held, since = self._last.get(probe.name, (True, self._since))
+        if held != holds:
+            now = time.monotonic()
+            log.warning(
+                "health.changed",
+                probe=probe.name,
+                holds=holds,
+                error=error,
+                after_seconds=round(now - since, 3),
+            )
+            since = now
+        self._last[probe.name] = (holds, since)
         return holds
 
     async def _in_time(self, probe: _Named) -> bool:

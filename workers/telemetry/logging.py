@@ -10,14 +10,17 @@ import logging
 import sys
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TextIO
 
 import orjson
 import structlog
 
 from workers.telemetry.redact import redact
+from workers.telemetry.repeats import Repeats, RepeatsFilter
 
 _MESSAGE_KEYS = frozenset({"event", "exception", "stack"})
+_OFTEN_SAID = frozenset({"debug", "info"})
 
 
 def configure(
@@ -41,12 +44,14 @@ def configure(
         if json
         else structlog.dev.ConsoleRenderer(colors=False)
     )
-    target = stream or sys.stderr
+    target, repeats = stream or sys.stderr, Repeats()
+    once_in_a_while = partial(_leave_out_repeats, repeats)
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _json_line]
+        processors=[structlog.contextvars.merge_contextvars, once_in_a_while, _json_line]
         if json
         else [
             structlog.contextvars.merge_contextvars,
+            once_in_a_while,
             _add_logger_name,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
@@ -69,6 +74,7 @@ def configure(
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(formatter)
+    handler.addFilter(RepeatsFilter(repeats))
     root = logging.getLogger()
     for old in list(root.handlers):
         if type(old) is logging.StreamHandler:
@@ -91,6 +97,19 @@ class _Lines:
             self._stream.write(line + "\n")
 
     debug = info = warning = error = critical = exception = msg
+
+
+def _leave_out_repeats(
+    repeats: Repeats, logger: Any, method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    if method in _OFTEN_SAID or line.get("exc_info"):
+        return line
+    left_out = repeats.left_out((logger.name, *map(repr, line.items())))
+    if left_out is None:
+        raise structlog.DropEvent
+    if left_out:
+        line["repeated"] = left_out
+    return line
 
 
 def _add_logger_name(logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
