@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from schemas.errors import Misconfigured
 from workers.agents.agent import Agent
+from workers.agents.unbound import RESERVED
 from workers.channels.port import Channel
 from workers.memory.access import Access, Allow, Deny
 from workers.memory.limits import Conversations, Limits
@@ -54,6 +55,11 @@ def _problems(
     ]
     problems += [
         f"channel {channel.name!r} has a slash in its name" for channel in channels if "/" in channel.name
+    ]
+    problems += [
+        f"channel {channel.name!r}: names that begin with {RESERVED!r} are the engine's own"
+        for channel in channels
+        if channel.name.startswith(RESERVED)
     ]
     known = {channel.name for channel in channels}
     for agent in agents:

@@ -22,6 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from schemas import jsonio
 from schemas.event import Event
 from schemas.identity import Principal
+from workers.admission.policy import Candidate
 from workers.agents.agent import Agent
 from workers.agents.errors import LostOwnership
 from workers.agents.journal import Emit, Position, StepRecord
@@ -50,7 +51,9 @@ class JournalDouble:
         self.crash_after: int | None = None
         self.lost_at: int | None = None
 
-    async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
+    async def write(
+        self, record: StepRecord, emit: Emit | None = None, hand_off: Candidate | None = None
+    ) -> None:
         number = len(self.writes) + 1
         if self.lost_at is not None and number >= self.lost_at:
             raise LostOwnership

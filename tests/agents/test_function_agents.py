@@ -391,7 +391,7 @@ def test_a_function_agent_never_imports_a_model_library() -> None:
 
         class Journal:
             recorded = {}
-            async def write(self, record, emit=None):
+            async def write(self, record, emit=None, hand_off=None):
                 print(emit.chunks[0])
 
         async def echo(turn):

@@ -53,12 +53,13 @@ class Admission:
 
     async def _admit(self, candidates: Sequence[Candidate]) -> list[Outcome | Exception]:
         async with self._database.transaction() as tx:
-            outcomes: list[Outcome | Exception] = [*await self._admit_in(tx, candidates)]
+            outcomes: list[Outcome | Exception] = [*await self.admit_in(tx, candidates)]
             self._reached("admission.before_commit")
         self._reached("admission.committed")
         return outcomes
 
-    async def _admit_in(self, tx: Connection, candidates: Sequence[Candidate]) -> list[Outcome]:
+    async def admit_in(self, tx: Connection, candidates: Sequence[Candidate]) -> list[Outcome]:
+        """As `admit`, in the caller's transaction; raises database errors."""
         lanes = await store.lock_lanes(tx, candidates)
         outcomes: dict[int, Outcome] = {}
         ours: set[UUID] = set()

@@ -27,6 +27,14 @@ class Lane:
     generation: int
 
 
+async def make_lanes(tx: Connection, candidates: Sequence[Candidate]) -> None:
+    """Make the lanes that are missing and lock none that is there, for a caller who locks them among others."""
+    by_key = {candidate.lane_key: candidate for candidate in candidates}
+    known = await tx.fetch(FIND_LANES, list(by_key))
+    if missing := sorted(by_key.keys() - {row["key"] for row in known}):
+        await _insert_lanes(tx, [by_key[key] for key in missing])
+
+
 async def lock_lanes(tx: Connection, candidates: Sequence[Candidate]) -> Mapping[bytes, Lane]:
     """Make the lanes that are missing, then lock all of them in id order; one pruned in between is made again."""
     by_key = {candidate.lane_key: candidate for candidate in candidates}

@@ -68,6 +68,29 @@ class UnknownChannel(Rejected):
         self.channel = channel
 
 
+class UnknownAgent(Rejected):
+    """Work for an agent that the app has not registered."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"no agent {agent!r} is registered")
+        self.agent = agent
+
+
+class TooManyHandOffs(Rejected):
+    """A run of a chain of `limit` hand-offs hands off again."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a chain of hand-offs ends after {limit}")
+        self.limit = limit
+
+
+class NoReplyAddress(Rejected):
+    """A reply in a run that was dispatched by the program and comes from nobody: use `emit`."""
+
+    def __init__(self) -> None:
+        super().__init__("a dispatched run has nobody to reply to: use emit(channel, address, body, account)")
+
+
 class EmptyReply(Rejected):
     """A reply without any text; there is nothing to send."""
 

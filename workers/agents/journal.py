@@ -1,13 +1,15 @@
 """The step journal's port: what a run records, where it stands, and how a reply becomes part of it.
 
-A position is (step, call). Steps count from 0 in the order the run takes them. A function agent's `step`, `reply` and
-`emit` are each one step at call 0. A model response is a step at call 0, and its tool calls stand at calls 1, 2, ...
-in the order of the response, however they run. What is called inside a tool or step at call c is its child j at
-call c * 1000 + j.
+A position is (step, call). Steps count from 0 in the order the run takes them. A function agent's `step`, `reply`,
+`emit` and `handoff` are each one step at call 0. A model response is a step at call 0, and its tool calls stand at
+calls 1, 2, ... in the order of the response, however they run. What is called inside a tool or step at call c is its
+child j at call c * 1000 + j.
 """
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, Protocol
+
+from workers.admission.policy import Candidate
 
 StepKind = Literal["model", "tool", "step", "emit"]
 StepState = Literal["started", "finished"]
@@ -46,8 +48,13 @@ class TurnJournal(Protocol):
     def recorded(self) -> Mapping[Position, StepRecord]:
         """What the run had journalled when this turn began."""
 
-    async def write(self, record: StepRecord, emit: Emit | None = None) -> None:
-        """Commit `record` (over an earlier one at its position) and `emit` together. Raises LostOwnership."""
+    async def write(
+        self, record: StepRecord, emit: Emit | None = None, hand_off: Candidate | None = None
+    ) -> None:
+        """Commit `record` (over an earlier one at its position) with `emit`, and the run `hand_off` is queued by.
+
+        Raises LostOwnership.
+        """
 
 
 def child(call: int, number: int) -> int:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID
 
+from workers.admission.policy import Candidate
 from workers.agents import policy
 from workers.agents.errors import LostOwnership, NestedTooDeep, ReplayDiverged
 from workers.agents.journal import Emit, Position, StepKind, StepRecord, TurnJournal, child
@@ -103,13 +104,21 @@ class Steps:
 
     async def start(self, at: Position, kind: StepKind, name: str, digest: bytes) -> None:
         """Record that something which may not be repeated is about to run."""
-        await self._write(StepRecord(*at, kind, name, digest, self._version, "started", None), None)
+        await self._write(StepRecord(*at, kind, name, digest, self._version, "started", None))
 
     async def finish(
-        self, at: Position, kind: StepKind, name: str, digest: bytes, result: bytes, emit: Emit | None = None
+        self,
+        at: Position,
+        kind: StepKind,
+        name: str,
+        digest: bytes,
+        result: bytes,
+        emit: Emit | None = None,
+        hand_off: Candidate | None = None,
     ) -> None:
-        """Record the result, and `emit` with it, in one commit."""
-        await self._write(StepRecord(*at, kind, name, digest, self._version, "finished", result), emit)
+        """Record the result, with what is emitted or handed off, in one commit."""
+        record = StepRecord(*at, kind, name, digest, self._version, "finished", result)
+        await self._write(record, emit, hand_off)
 
     def close(self) -> None:
         """The turn has ended: nothing more of it is journalled."""
@@ -120,11 +129,13 @@ class Steps:
         """Whether ownership was lost or the turn has ended."""
         return self._closed
 
-    async def _write(self, record: StepRecord, emit: Emit | None) -> None:
+    async def _write(
+        self, record: StepRecord, emit: Emit | None = None, hand_off: Candidate | None = None
+    ) -> None:
         if self._closed:
             raise LostOwnership
         try:
-            await self._journal.write(record, emit)
+            await self._journal.write(record, emit, hand_off)
         except LostOwnership:
             self._closed = True
             raise

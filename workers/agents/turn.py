@@ -1,25 +1,37 @@
 """What an agent is handed for one run: the event, what it may see of the past, and journalled ways to act.
 
-`reply`, `emit` and `step` are numbered in the order they are called and committed before they return. After a crash
-the agent runs again from the start, and every one of them that was committed gives back what it gave then.
+`reply`, `emit`, `step` and `handoff` are numbered in the order they are called and committed before they return. After
+a crash the agent runs again from the start, and every one of them that was committed gives back what it gave then.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from inspect import isawaitable
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, overload
 from uuid import UUID
 
 from schemas.event import Attachment, Event
 from schemas.identity import Principal
+from schemas.run import new_uuid7
 from schemas.text import clean
 from workers.agents.agent import Agent
 from workers.agents.canonical import args_digest, decode_result, encode_result
-from workers.agents.errors import EmptyReply, LostOwnership, NoConversation, NoteRefused, NotesDenied, NoText
+from workers.agents.errors import (
+    EmptyReply,
+    LostOwnership,
+    NoConversation,
+    NoReplyAddress,
+    NoteRefused,
+    NotesDenied,
+    NoText,
+    UnknownAgent,
+)
 from workers.agents.journal import Emit, Position, TurnJournal
 from workers.agents.meter import Meter
 from workers.agents.policy import Replay
 from workers.agents.steps import Steps
+from workers.agents.unbound import DISPATCH_CHANNEL, handed_off, unbound_candidate
 from workers.memory.access import Deny
 from workers.memory.notes import Note, Notebook, NotePage, NotOwner, Receipt, Refused
 from workers.memory.snapshot import Exchange, NoteEntry, Snapshot
@@ -38,7 +50,18 @@ class Split(Protocol):
 class Turn:
     """One run's own view of the engine. Built by the turns room; agents and tools only use it."""
 
-    __slots__ = ("_split", "agent", "event", "meter", "notebook", "principal", "snapshot", "steps", "user")
+    __slots__ = (
+        "_agents",
+        "_split",
+        "agent",
+        "event",
+        "meter",
+        "notebook",
+        "principal",
+        "snapshot",
+        "steps",
+        "user",
+    )
 
     def __init__(
         self,
@@ -53,7 +76,10 @@ class Turn:
         split: Split,
         notes: Notebook | None = None,
         meter: Meter | None = None,
+        agents: Mapping[str, Agent] = MappingProxyType({}),
     ) -> None:
+        """`agents` are those that work may be handed off to, by name."""
+        self._agents = agents
         self.agent = agent
         self.event = event
         self.principal = principal
@@ -98,9 +124,11 @@ class Turn:
     async def reply(self, text: str) -> None:
         """Send `text` to where the event came from.
 
-        Raises EmptyReply, LimitExceeded, ReplayDiverged or LostOwnership.
+        Raises EmptyReply, LimitExceeded, ReplayDiverged or LostOwnership; NoReplyAddress in a dispatched run.
         """
         event = self.event
+        if event.channel == DISPATCH_CHANNEL:
+            raise NoReplyAddress
         await self._send(event.channel, event.account, event.address, text)
 
     async def emit(self, channel: str, address: str, body: str, account: str | None = None) -> None:
@@ -133,6 +161,27 @@ class Turn:
         result = encode_result(name, value)
         await self.steps.finish(at, "step", name, digest, result)
         return decode_result(result, returns)
+
+    async def handoff(self, agent: str, text: str | None = None, payload: Any = None) -> UUID:
+        """Queue one run of another agent of the app, and give its id now and after every crash.
+
+        It gets this event's place, sender and attachments, with `text` (the event's own unless given) and `payload`
+        (JSON). It is bound to no conversation, whatever the agent or the payload says; its replies are not recalled.
+        Raises UnknownAgent, TooManyHandOffs, NotJournalable, TooLarge and what `reply` raises.
+        """
+        if agent not in self._agents:
+            raise UnknownAgent(agent)
+        at = self.steps.place()
+        self.meter.count_step(self.agent.limits)
+        digest = args_digest("handoff", (agent, text, payload))
+        met = self.steps.meet(at, "emit", "handoff", digest)
+        if isinstance(met, Replay):
+            return UUID(decode_result(met.result))
+        run_id = new_uuid7()
+        event = handed_off(self.event, run_id, text, payload)
+        run = unbound_candidate(self._agents[agent], event, run_id, None)
+        await self.steps.finish(at, "emit", "handoff", digest, encode_result("handoff", run_id), hand_off=run)
+        return run_id
 
     async def set_note(self, key: str, text: str, expires_in: timedelta | None = None) -> Receipt:
         """Save a note of this conversation. Raises NoConversation, NotesDenied, NoteRefused, LostOwnership."""

@@ -58,6 +58,8 @@ class TurnsRole:
             outbox.offer,
             observe=metrics.batches("journal"),
             finished=lambda agent, kind: metrics.steps.labels(agent, kind).inc(),
+            handed_off=lambda: hints.hint(READY),
+            idempotency_ttl=settings.idempotency_ttl,
             reached=reached,
         )
         self._settlements = Settlements(

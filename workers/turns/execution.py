@@ -165,7 +165,7 @@ class Execution:
         head = claimed.head
         if head.cancel_requested:
             return Ended(RunStatus.CANCELLED, "cancelled")
-        if head.memory_key != agent.memory_key:
+        if head.memory_key is not None and head.memory_key != agent.memory_key:
             return Ended(RunStatus.FAILED, "memory key changed")
         await slot.take()
         try:
@@ -229,6 +229,7 @@ class Execution:
             split=self._split,
             notes=self._notebook(agent, claimed),
             meter=meter,
+            agents=self._agents,
         )
 
     def _notebook(self, agent: Agent, claimed: Claimed) -> Notebook | None:

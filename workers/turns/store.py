@@ -20,6 +20,7 @@ READ_HEADS = load(__package__, "read_heads")
 TAKE_LANES = load(__package__, "take_lanes")
 POSTPONE_READY = load(__package__, "postpone_ready")
 DROP_READY = load(__package__, "drop_ready")
+LOCK_WITH_KEYS = load(__package__, "lock_with_keys")
 LOCK_OWNED = load(__package__, "lock_owned")
 INSERT_STEPS = load(__package__, "insert_steps")
 READ_STEPS = load(__package__, "read_steps")
@@ -187,6 +188,11 @@ async def postpone_ready(tx: Connection, until: Mapping[int, datetime | timedelt
 
 async def drop_ready(tx: Connection, lane_ids: Sequence[int]) -> None:
     await tx.execute(DROP_READY, lane_ids)
+
+
+async def lock_with_keys(tx: Connection, lane_ids: Sequence[int], keys: Sequence[bytes]) -> None:
+    """Lock lanes by id and by key in one order, waiting for whoever holds them."""
+    await tx.fetch(LOCK_WITH_KEYS, lane_ids, keys)
 
 
 async def lock_owned(tx: Connection, held: Sequence[Ownership]) -> set[tuple[int, int]]:
