@@ -58,6 +58,11 @@ class Identity:
     chat: str
     audience: str
 
+    @property
+    def agent(self) -> str:
+        """The memory key, which stands for the agent here: agents may share it, and be named otherwise."""
+        return self.memory_key
+
     def key(self) -> bytes:
         """The canonical form, injective over the five parts."""
         return _join(self.memory_key, self.channel, self.account, self.chat, self.audience)

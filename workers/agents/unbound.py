@@ -80,12 +80,12 @@ def handed_off(source: Event, run_id: UUID, text: str | None, payload: Any) -> E
         "payload": payload,
         "payload_base64": None,
     }
-    return _as_read(source.model_copy(update=changed))
+    return as_read(source.model_copy(update=changed))
 
 
 def dispatched(event_id: str, text: str, payload: Any, principal: Principal, now: datetime) -> Event:
     """What a plain dispatch gives its agent. Raises TooLarge, and ValidationError for an impossible id."""
-    return _as_read(
+    return as_read(
         Event(
             event_id=event_id,
             channel=DISPATCH_CHANNEL,
@@ -101,8 +101,8 @@ def dispatched(event_id: str, text: str, payload: Any, principal: Principal, now
     )
 
 
-def _as_read(event: Event) -> Event:
-    """As a record of it would be read: with its bytes, and refused for what would refuse the record."""
+def as_read(event: Event) -> Event:
+    """`event` as a record of it would be read, its bytes with it. Raises TooLarge, InvalidEvent."""
     value = event.encode()
     if len(value) > MAX_EVENT_BYTES:
         raise TooLarge(len(value))

@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from migrations import runner
 from schemas.errors import Misconfigured
 from schemas.signing import SigningKey
@@ -37,6 +39,8 @@ _LOUD: Final = ("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn", "wor
 _INSTRUCTIONS: Final = (
     "You help people in a chat. Send every answer with the reply tool. Save notes only when you are asked to."
 )
+
+log = structlog.get_logger(__name__)
 
 
 class DataInUse(Misconfigured):
@@ -97,6 +101,12 @@ async def dev_worker(
 ) -> AsyncIterator[DevWorker]:
     """A worker, not yet started, over migrated services in `data`. Raises DataInUse, EmbeddedNotInstalled."""
     _refuse_if_used(data)
+    log.warning(
+        "dev.database_is_embedded",
+        data=str(data),
+        advice="history and notes are lost with this directory, and replicas do not share them; deployments set "
+        "PARLEY_DATABASE_URL",
+    )
     async with embedded_services(data) as services:
         await asyncio.to_thread(runner.upgrade, services.database_url)
         kafka = KafkaSettings.embedded(services.bootstrap)

@@ -114,7 +114,10 @@ async def embedded_services(data_dir: Path | None = None) -> AsyncIterator[Runni
     require_embedded()
     data = data_dir or Path(tempfile.mkdtemp(prefix="parley-"))
     if data_dir is None:
-        log.warning("no data directory given: a restart loses all history")
+        log.warning(
+            "no database is configured: this one is thrown away at the end, a restart loses history and notes, and "
+            "replicas do not share them"
+        )
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -10,8 +10,17 @@ from schemas.identity import Identity
 
 
 def identity_of(memory_key: str, event: Event) -> Identity:
-    """The identity of `event` under `memory_key`; the thread is part of the chat."""
+    """The identity of `event` under `memory_key`. The thread is part of the chat.
+
+    A channel whose threads share the chat's memory leaves `thread` out of its events and says where a reply goes in
+    `reply_address`, which is no part of the identity.
+    """
     return Identity(memory_key, event.channel, event.account, chat_of(event), event.audience)
+
+
+def concurrency_key_of(identity: Identity) -> str:
+    """What turns of the conversation are serialized by, in its readable form: the identity's canonical key."""
+    return identity.key().decode("ascii")
 
 
 def conversation_lane_key(identity: Identity) -> bytes:

@@ -26,6 +26,7 @@ from workers.api.service import create_api
 from workers.app import App
 from workers.channels.web import WebChannel
 from workers.delivery.loops.outbox import Outbox
+from workers.engine.engine import Engine
 from workers.intake.authorizing import Authorizer
 from workers.intake.dead_letters import DeadLetters
 from workers.intake.service import Intake
@@ -37,6 +38,7 @@ from workers.postgres.database import Database
 from workers.postgres.hints import Hints
 from workers.roles.delivery_role import DeliveryRole
 from workers.roles.draining import Deadline
+from workers.roles.pools import require_one_database
 from workers.roles.sampling import Sampler
 from workers.roles.settings import Settings
 from workers.roles.turns_role import READY, TurnsRole
@@ -67,13 +69,16 @@ class Worker:
         settings: Settings,
         metrics: Metrics | None = None,
         *,
+        database: Database | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
+        """`database` is a pool of the caller's, which is used and left open; without one the worker opens its own."""
         self.app = app
         self.settings = settings
         self.metrics = metrics or Metrics()
         self.health = Health()
         self.http_port: int | None = None
+        self._given = database
         self._reached = reached
         self._hints = Hints(settings.database_url)
         self._producer = RecordProducer(settings.kafka)
@@ -91,8 +96,16 @@ class Worker:
     async def start(self) -> None:
         """Start everything that was asked for; waits for Kafka and Postgres. Raises Misconfigured leaves."""
         settings, roles = self.settings, self.settings.roles
-        self._database = await Database.open(
+        self._database = self._given or await Database.open(
             settings.database_url, min_size=0, max_size=settings.pool_size, application_name="parley"
+        )
+        self.engine = Engine(
+            self.app,
+            self._database,
+            self.metrics,
+            idempotency_ttl=settings.idempotency_ttl,
+            admitted=lambda: self._hints.hint(READY),
+            failure=lambda: self._failed,
         )
         for channel in self.app.channels.values():
             if isinstance(channel, WebChannel):
@@ -106,6 +119,8 @@ class Worker:
             application_name="parley-probe",
             acquire_timeout=PROBE_GIVES_UP_AFTER,
         )
+        if self._given is not None:
+            await require_one_database(self._given, self._probe)
         self._register_probes()
         await self._start_http()
         self._begin("hints", self._hints.run())
@@ -171,7 +186,8 @@ class Worker:
         for channel in self.app.channels.values():
             await deadline.bounded("channel", channel.close())
         await self._probe.close(deadline.left)
-        await self._database.close(deadline.left)
+        if self._given is None:
+            await self._database.close(deadline.left)
         log.info("worker.stopped", agents_stuck=stuck)
 
     async def _start_http(self) -> None:

@@ -6,19 +6,22 @@ behind what a killed process leaves behind. Services start with the first TestAp
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 from schemas.event import Event
 from schemas.identity import DIRECT, Principal
 from workers.app import App
 from workers.channels.lab import LabChannel
+from workers.channels.port import Channel
 from workers.channels.sealing import seal
+from workers.engine.engine import DISPATCHER, ChannelDoor, Dispatched, Engine
 from workers.kafka.producer import RecordProducer
 from workers.postgres.database import Database
 from workers.postgres.sql import load
@@ -26,7 +29,7 @@ from workers.roles.settings import Settings
 from workers.testing.clock import TestClock
 from workers.testing.services import place
 from workers.testing.twins import with_lab_channels
-from workers.testing.waiting import wait_for
+from workers.testing.waiting import NotInTime, wait_for
 from workers.testing.worker import SENT_AS, MortalWorker
 
 READ_OPEN_WORK = load(__package__, "read_open_work")
@@ -71,6 +74,7 @@ class TestApp:
 
     def __init__(self, app: App, *, patience: timedelta = PATIENCE) -> None:
         self._app, self.channels = with_lab_channels(app)
+        self._twins = [(channel, self.channels[name]) for name, channel in app.channels.items()]
         self._patience = patience
         self._stack = AsyncExitStack()
         self._sent: set[bytes] = set()
@@ -88,11 +92,11 @@ class TestApp:
                 grace=_GRACE,
                 http_port=0,
             )
-            self._database = await Database.open(
+            self.database = await Database.open(
                 where.database_url, max_size=2, application_name="parley-test"
             )
-            self._stack.push_async_callback(self._database.close)
-            self.clock = TestClock(self._database, lambda: self._crashed)
+            self._stack.push_async_callback(self.database.close)
+            self.clock = TestClock(self.database, lambda: self._crashed)
             self._producer = RecordProducer(where.kafka)
             self._stack.push_async_callback(self._producer.stop)
             await self._producer.start(where.kafka.events_topic)
@@ -143,6 +147,45 @@ class TestApp:
         )
         return event.event_id
 
+    @property
+    def engine(self) -> Engine:
+        """The engine of the worker that lives now; its channels are the lab channels."""
+        return self._worker.engine
+
+    def channel(self, channel: Channel) -> ChannelDoor:
+        """As `Engine.channel`, for a channel of your app: the lab channel in its place is the one that is opened."""
+        twin = next((twin for own, twin in self._twins if own is channel), None)
+        return self.engine.channel(twin or channel)
+
+    async def dispatch(
+        self,
+        agent: str,
+        text: str = "",
+        *,
+        event_id: str | None = None,
+        payload: Any = None,
+        principal: Principal = DISPATCHER,
+    ) -> Dispatched:
+        """As `Engine.dispatch`."""
+        return await self.engine.dispatch(
+            agent, text, event_id=event_id, payload=payload, principal=principal
+        )
+
+    async def idle(self) -> None:
+        """As `Engine.idle`, once every event that was sent has been handled. Raises NotInTime."""
+
+        async def all_handled() -> bool:
+            return self._sent <= self._acknowledged
+
+        await wait_for("every event handled", all_handled, self._patience, self._state)
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await self.engine.idle()
+        except TimeoutError:
+            raise NotInTime(
+                f"idle: not within {self._patience.total_seconds():g} s; {await self._state()}"
+            ) from None
+
     async def replies(
         self, *, chat: str = "chat", channel: str | None = None, at_least: int = 1
     ) -> list[str]:
@@ -166,18 +209,18 @@ class TestApp:
         async def nothing_open() -> bool:
             if not self._sent <= self._acknowledged:
                 return False
-            row = await self._database.fetchrow(READ_OPEN_WORK)
+            row = await self.database.fetchrow(READ_OPEN_WORK)
             return row is not None and row["runs"] == 0 and row["deliveries"] == 0
 
         await wait_for("everything settled", nothing_open, self._patience, self._state)
 
     async def runs(self) -> list[Run]:
         """Every run, in the order of admission."""
-        return [Run(*row) for row in await self._database.fetch(READ_RUNS)]
+        return [Run(*row) for row in await self.database.fetch(READ_RUNS)]
 
     async def steps(self, run: Run) -> list[Step]:
         """The run's journal."""
-        return [Step(*row) for row in await self._database.fetch(READ_STEPS, run.id)]
+        return [Step(*row) for row in await self.database.fetch(READ_STEPS, run.id)]
 
     def crash_after_step(self, n: int = 1) -> None:
         """Kill the worker right after the commit of the `n`th step that is journalled from now on.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, LiteralString
 
 import psycopg
+import structlog
 from psycopg import sql
 
 from migrations import runner
@@ -38,6 +39,8 @@ READ_DEFAULTS = load(__package__, "read_defaults")
 
 _TEMPLATE: Final = "parley_test_template"
 _STOP_SECONDS: Final = 10
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,10 @@ async def place() -> AsyncIterator[Place]:
 @cache
 def _services() -> Running:
     """Start both in a process of their own, which ends with this one."""
+    log.warning(
+        "testing.database_is_embedded",
+        advice="it is thrown away: history and notes are lost at the end, and replicas do not share them",
+    )
     data = Path(tempfile.mkdtemp(prefix="parley-test-"))
     process = subprocess.Popen(
         [sys.executable, "-m", "workers.embedded", "--data", str(data), "--die-with-parent"],
