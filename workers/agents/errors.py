@@ -52,6 +52,14 @@ class NestedTooDeep(Misconfigured):
     """A step, reply or emit was called inside a step that itself runs inside a tool or step: one level is numbered."""
 
 
+class TooManyCalls(Rejected):
+    """One tool or step did more than `limit` numbered things: replies, steps and note edits together."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a tool or step may do at most {limit} replies, steps and note edits")
+        self.limit = limit
+
+
 class NoText(Rejected):
     """A reply that is no text; `type_name` is what it was."""
 

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from workers.admission.policy import Candidate
 from workers.agents import policy
-from workers.agents.errors import LostOwnership, NestedTooDeep, ReplayDiverged
-from workers.agents.journal import Emit, Position, StepKind, StepRecord, TurnJournal, child
+from workers.agents.errors import LostOwnership, NestedTooDeep, ReplayDiverged, TooManyCalls
+from workers.agents.journal import CHILDREN, Emit, Position, StepKind, StepRecord, TurnJournal, child
 from workers.agents.policy import Expected, Interrupted, OnChange, Replay, Run
 
 MAX_DEPTH: Final = 2
@@ -43,9 +43,11 @@ class Scope:
             _scope.reset(self._token)
 
     def place(self) -> Position:
-        """The position of the next thing called inside. Raises NestedTooDeep."""
+        """The position of the next thing called inside. Raises NestedTooDeep, TooManyCalls."""
         if self.depth >= MAX_DEPTH:
             raise NestedTooDeep
+        if self.children >= CHILDREN - 1:
+            raise TooManyCalls(CHILDREN - 1)
         self.children += 1
         return self.step, child(self.call, self.children)
 

@@ -17,17 +17,22 @@ from workers.agents.errors import EmptyReply, NoConversation, NoteRefused, Notes
 from workers.agents.pydantic_runner import BOUND_ONLY, REPEATABLE, REPLIES
 from workers.agents.turn import Turn
 from workers.memory.notes import Note
+from workers.memory.policy import MAX_LISTED
 
 UNBOUND: Final = "this run has no conversation memory: notes tools work only in a conversation"
 
 _PROBLEMS: Final = {
     "key_empty": "the key is empty",
-    "key_too_long": "the key is longer than 128 characters",
+    "key_too_long": "the key is longer than 128 characters (UTF-16 code units)",
     "key_has_controls": "the key holds control characters",
-    "body_empty": "the note is empty",
-    "body_too_long": "the note is longer than 2048 bytes",
-    "expiry_out_of_range": "the expiry must be positive and at most ten years",
-    "too_many_notes": "there are 100 notes already; nothing was saved or removed",
+    "key_not_text": "the key is no valid text",
+    "body_too_long": "the note is longer than 2048 bytes; shorten it",
+    "expiry_out_of_range": "expires_in must be positive and at most ten years, in seconds",
+    "too_many_notes": (
+        "there are 100 notes already, and nothing was saved or removed; "
+        "remove one with memory_remove or replace one by its key"
+    ),
+    "unknown_cursor": "the cursor is none of this conversation's notes; list from the start, without a cursor",
 }
 
 
@@ -61,14 +66,17 @@ async def _reply(ctx: RunContext[Turn], text: str) -> str:
     return "sent"
 
 
-async def _memory_list(ctx: RunContext[Turn], cursor: str | None = None) -> dict[str, Any]:
+async def _memory_list(
+    ctx: RunContext[Turn], cursor: str | None = None, limit: int = MAX_LISTED
+) -> dict[str, Any]:
     """List the saved notes of this conversation by key, at most 50 at a time.
 
     Args:
         cursor: `next_cursor` of the page before; leave it out for the first page.
+        limit: How many notes at most, 1 to 50.
     """
     with _words_for_the_model():
-        page = await ctx.deps.list_notes(cursor)
+        page = await ctx.deps.list_notes(cursor, limit)
     return {"notes": [_shown(note) for note in page.notes], "next_cursor": page.next_cursor}
 
 
@@ -84,17 +92,17 @@ async def _memory_get(ctx: RunContext[Turn], key: str) -> dict[str, Any]:
 
 
 async def _memory_set(
-    ctx: RunContext[Turn], key: str, text: str, expires_in_seconds: float | None = None
+    ctx: RunContext[Turn], key: str, text: str, expires_in: float | None = None
 ) -> dict[str, Any]:
     """Save a note for later runs of this conversation, or replace the one with this key. Only when the user asks.
 
     Args:
         key: A short name for the note, such as `answer-style`.
         text: What to keep, at most 2048 bytes.
-        expires_in_seconds: Forget it after so many seconds; leave it out to keep it.
+        expires_in: Forget it after so many seconds; leave it out to keep it.
     """
     with _words_for_the_model():
-        receipt = await ctx.deps.set_note(key, text, _span(expires_in_seconds))
+        receipt = await ctx.deps.set_note(key, text, _span(expires_in))
     return {
         "saved": True,
         "key": key,

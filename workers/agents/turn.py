@@ -25,6 +25,7 @@ from workers.agents.errors import (
     NoteRefused,
     NotesDenied,
     NoText,
+    ReplayDiverged,
     UnknownAgent,
 )
 from workers.agents.journal import Emit, Position, TurnJournal
@@ -33,7 +34,8 @@ from workers.agents.policy import Replay
 from workers.agents.steps import Steps
 from workers.agents.unbound import DISPATCH_CHANNEL, handed_off, unbound_candidate
 from workers.memory.access import Deny
-from workers.memory.notes import Note, Notebook, NotePage, NotOwner, Receipt, Refused
+from workers.memory.notes import Act, Note, Notebook, NotePage, NotOwner, Receipt, Refused
+from workers.memory.policy import MAX_LISTED
 from workers.memory.snapshot import Exchange, NoteEntry, Snapshot
 
 T = TypeVar("T")
@@ -184,25 +186,37 @@ class Turn:
         return run_id
 
     async def set_note(self, key: str, text: str, expires_in: timedelta | None = None) -> Receipt:
-        """Save a note of this conversation. Raises NoConversation, NotesDenied, NoteRefused, LostOwnership."""
+        """Save a note of this conversation, once in every attempt.
+
+        Raises NoConversation, NotesDenied, NoteRefused, ReplayDiverged and LostOwnership.
+        """
         book = self._book()
         seconds = None if expires_in is None else expires_in.total_seconds()
         return await self._note_edit(
-            "set_note", lambda at: book.set(at, key, text, expires_in), (key, text, seconds)
+            "set", key, lambda at: book.set(at, key, text, expires_in), (key, text, seconds)
         )
 
     async def remove_note(self, key: str) -> Receipt:
         """Remove a note; `changed` is False when there was none. Raises what `set_note` raises."""
         book = self._book()
-        return await self._note_edit("remove_note", lambda at: book.remove(at, key), (key,))
+        return await self._note_edit("remove", key, lambda at: book.remove(at, key), (key,))
 
     async def get_note(self, key: str) -> Note | None:
-        """The live note `key`, edits of this run included; not journalled. Raises NoConversation, NotesDenied."""
+        """The live note `key`, edits of this run included; not journalled.
+
+        Raises NoConversation, NotesDenied, and LostOwnership after the turn.
+        """
         return self._allowed(await self._book().get(key))
 
-    async def list_notes(self, cursor: str | None = None) -> NotePage:
-        """At most 50 live notes after `cursor`, by key; not journalled. Raises NoConversation, NotesDenied."""
-        return self._allowed(await self._book().list(cursor))
+    async def list_notes(self, cursor: str | None = None, limit: int = MAX_LISTED) -> NotePage:
+        """At most `limit` (to 50) live notes after `cursor`, by key; not journalled.
+
+        Raises what `get_note` raises, and NoteRefused for a cursor that this conversation did not give.
+        """
+        page = await self._book().list(cursor, limit)
+        if isinstance(page, Refused):
+            raise NoteRefused(page.problem)
+        return self._allowed(page)
 
     async def _send(self, channel: str, account: str, address: str, text: str) -> None:
         if not isinstance(text, str):
@@ -233,19 +247,29 @@ class Turn:
     def _book(self) -> Notebook:
         if self.notebook is None or self.snapshot is None:
             raise NoConversation
+        if self.steps.closed:
+            raise LostOwnership
         return self.notebook
 
     async def _note_edit(
         self,
-        name: str,
+        act: Act,
+        key: str,
         edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]],
         args: tuple[object, ...],
     ) -> Receipt:
         scope = self.steps.scope
-        if scope is not None:
-            return self._made(await edit(scope.place()))
-        made = await self.step(name, lambda *_: self._edit_here(edit), *args, returns=dict[str, Any])
-        return Receipt(**made)
+        if scope is None:
+            made = await self.step(
+                f"{act}_note", lambda *_: self._edit_here(edit), *args, returns=dict[str, Any]
+            )
+            return Receipt(**made)
+        at = scope.place()
+        receipt = self._made(await edit(at))
+        # A tool that runs again after a crash and edits something else: the first edit's receipt is no answer to it.
+        if (receipt.act, receipt.key) != (act, key) and self.agent.on_change == "fail":
+            raise ReplayDiverged(*at, "arguments")
+        return receipt
 
     async def _edit_here(
         self, edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]]

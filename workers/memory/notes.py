@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
+import structlog
+
 from schemas import jsonio
 from workers.memory import policy
 from workers.memory.access import Allow, Deny, PolicyUnavailable
@@ -24,6 +26,8 @@ Position = tuple[int, int]
 
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The edit was not made: `problem` says why, and nothing was evicted for it."""
+    """Nothing was done, and nothing evicted: `problem` says why."""
 
-    problem: Problem | Literal["too_many_notes"]
+    problem: Problem | Literal["too_many_notes", "unknown_cursor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +135,17 @@ class Notes:
 
     async def list(
         self, scope: NoteScope, cursor: str | None = None, limit: int = policy.MAX_LISTED
-    ) -> NotePage:
-        """Live notes by key, those after `cursor`; never more than 50. A cursor is a key, and opens no other scope."""
-        if cursor and policy.key_problem(cursor):
-            return NotePage((), None)
+    ) -> NotePage | Refused:
+        """Live notes by key, those after `cursor`; `limit` is 1 to 50. A cursor of another scope is refused."""
+        after = policy.key_before(cursor, scope.lane_id, scope.generation) if cursor else ""
+        if after is None:
+            return Refused("unknown_cursor")
         size = max(1, min(limit, policy.MAX_LISTED))
-        rows = await self._db.fetch(_LIST_NOTES, scope.lane_id, scope.generation, cursor or "", size + 1)
+        rows = await self._db.fetch(_LIST_NOTES, scope.lane_id, scope.generation, after, size + 1)
         notes = tuple(Note(*row) for row in rows[:size])
-        return NotePage(notes, notes[-1].key if len(rows) > size else None)
+        if len(rows) <= size:
+            return NotePage(notes, None)
+        return NotePage(notes, policy.cursor_after(notes[-1].key, scope.lane_id, scope.generation))
 
     def open(self, scope: NoteScope, authorize: Callable[[], Awaitable[Allow | Deny]]) -> "Notebook":
         """The notes of one turn, guarded by `authorize`."""
@@ -162,23 +169,27 @@ class Notebook:
         self, at: Position, key: str, text: str, expires_in: timedelta | None = None
     ) -> Receipt | Refused | NotOwner | Deny:
         """`Notes.set` in this turn's scope."""
-        return await self._if_allowed(lambda: self._notes.set(self._scope, at, key, text, expires_in))
+        return await self._if_allowed("set", lambda: self._notes.set(self._scope, at, key, text, expires_in))
 
     async def remove(self, at: Position, key: str) -> Receipt | Refused | NotOwner | Deny:
         """`Notes.remove` in this turn's scope."""
-        return await self._if_allowed(lambda: self._notes.remove(self._scope, at, key))
+        return await self._if_allowed("remove", lambda: self._notes.remove(self._scope, at, key))
 
     async def get(self, key: str) -> Note | Deny | None:
         """`Notes.get` in this turn's scope."""
-        return await self._if_allowed(lambda: self._notes.get(self._scope, key))
+        return await self._if_allowed("get", lambda: self._notes.get(self._scope, key))
 
-    async def list(self, cursor: str | None = None) -> NotePage | Deny:
+    async def list(
+        self, cursor: str | None = None, limit: int = policy.MAX_LISTED
+    ) -> NotePage | Refused | Deny:
         """`Notes.list` in this turn's scope."""
-        return await self._if_allowed(lambda: self._notes.list(self._scope, cursor))
+        return await self._if_allowed("list", lambda: self._notes.list(self._scope, cursor, limit))
 
-    async def _if_allowed(self, work: Callable[[], Awaitable[T]]) -> T | Deny:
-        denied = await self._denied()
-        return await through_outages(work) if denied is None else denied
+    async def _if_allowed(self, act: str, work: Callable[[], Awaitable[T]]) -> T | Deny:
+        if (denied := await self._denied()) is None:
+            return await through_outages(work)
+        log.info("notes.denied", run_id=str(self._scope.run_id), lane_id=self._scope.lane_id, act=act)
+        return denied
 
     async def _denied(self) -> Deny | None:
         try:
