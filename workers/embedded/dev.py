@@ -6,35 +6,30 @@ what was sent and not yet taken at the stop is lost.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from migrations import runner
 from schemas.errors import Misconfigured
 from schemas.signing import SigningKey
 from workers.agents.agent import Agent, Subscription
 from workers.app import App
 from workers.channels.keys import StaticKeys
 from workers.channels.web import WebChannel
-from workers.embedded.services import STATE_FILE, Running, embedded_services
-from workers.kafka.settings import KafkaSettings
-from workers.kafka.topics import touch_topics
+from workers.embedded.services import STATE_FILE, Running
+from workers.embedded.settings import embedded_settings
 from workers.memory.access import Access, Allow
 from workers.memory.limits import Conversations
 from workers.roles.settings import Settings
 from workers.roles.worker import Worker
 
 _SECRET_FILE: Final = "dev.secret"
-_GRACE: Final = timedelta(seconds=3)
 _LOUD: Final = ("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn", "workers.kafka.faust_app")
 _INSTRUCTIONS: Final = (
     "You help people in a chat. Send every answer with the reply tool. Save notes only when you are asked to."
@@ -107,11 +102,7 @@ async def dev_worker(
         advice="history and notes are lost with this directory, and replicas do not share them; deployments set "
         "PARLEY_DATABASE_URL",
     )
-    async with embedded_services(data) as services:
-        await asyncio.to_thread(runner.upgrade, services.database_url)
-        kafka = KafkaSettings.embedded(services.bootstrap)
-        await touch_topics(kafka)
-        settings = Settings(services.database_url, kafka, grace=_GRACE, http_port=port, log_json=False)
+    async with embedded_settings(data, http_port=port) as settings:
         yield DevWorker(app, settings, serving)
 
 
