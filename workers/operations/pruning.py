@@ -2,6 +2,10 @@
 
 Every task walks a key that grows with time from where its last batch ended, so that what must stay is looked at once a
 round and what is gone not at all. Any number may run at once: rows are locked in one order, or skipped where held.
+
+Of conversation memory: expired notes, receipts of note edits once their run has ended, items that are older or more
+than the app's limits let be, and, where that is set, conversations of which nothing is left. A batch that cannot
+find out whether runs have ended removes nothing, and the failure is raised.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from workers.admission import store as admission
+from workers.memory.limits import Limits
 from workers.operations.retention import ADDRESS_MARGIN, Retention
 from workers.postgres.database import Connection, Row
 from workers.postgres.sql import load
@@ -36,6 +41,7 @@ DELETE_PAST_NOTES = load(__package__, "delete_past_notes")
 DELETE_OLD_ADDRESSES = load(__package__, "delete_old_addresses")
 LOCK_NEXT_CONVERSATIONS = load(__package__, "lock_next_conversations")
 DELETE_OLD_ITEMS = load(__package__, "delete_old_items")
+DELETE_SETTLED_RECEIPTS = load(__package__, "delete_settled_receipts")
 DELETE_EMPTY_CONVERSATIONS = load(__package__, "delete_empty_conversations")
 
 BATCH: Final = 1000
@@ -43,9 +49,10 @@ CONVERSATIONS_A_BATCH: Final = 50
 ITEMS_A_CONVERSATION: Final = 100
 MOST_LEFT: Final = 5_000
 """Deliveries kept beyond their time, at which addresses wait until those are gone."""
-MOST_ITEMS: Final = 10_000
-"""More than a conversation can hold."""
+NO_BOUND: Final = 2**31 - 1
+"""For counting: nothing a batch leaves is found again once it was rolled back."""
 _BEFORE_ALL: Final = UUID(int=0)
+_FIRST_RECEIPT: Final = (_BEFORE_ALL, -1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +77,25 @@ WALK_EVERY: Final = timedelta(hours=1)
 """How often to walk a table of which most rows stay."""
 
 
-def tasks(retention: Retention, batch: int = BATCH, items: int = ITEMS_A_CONVERSATION) -> list[Task]:
-    """What there is to prune, in an order in which one frees what the next may remove."""
+MEMORY: Final = frozenset({"receipts", "notes", "items", "conversations"})
+"""The tasks that prune conversation memory and nothing else."""
+
+
+def tasks(
+    retention: Retention,
+    batch: int = BATCH,
+    *,
+    limits: Limits | None = None,
+    items: int = ITEMS_A_CONVERSATION,
+    items_a_batch: int | None = None,
+) -> list[Task]:
+    """What there is to prune, in an order in which one frees what the next may remove.
+
+    `limits` are those of the app's conversation memory. Without them items go by `retention` alone.
+    """
     found = [
         Task("reservations", None, partial(_reservations, batch)),
+        Task("receipts", _FIRST_RECEIPT, partial(_receipts, batch)),
         Task("runs", _BEFORE_ALL, partial(_runs, retention, batch)),
         Task("notes", None, partial(_notes, batch)),
         Task("addresses", 0, partial(_addresses, retention, batch), WALK_EVERY),
@@ -86,11 +108,20 @@ def tasks(retention: Retention, batch: int = BATCH, items: int = ITEMS_A_CONVERS
         ),
         Task("send_holds", None, partial(_holds, retention, batch)),
     ]
+    memory = []
+    if (age := kept_for(retention, limits)) is not None:
+        most = (items_a_batch or batch, items)
+        stored = None if limits is None else limits.max_stored_items
+        memory.append(Task("items", -1, partial(_items, age, stored, batch, most), WALK_EVERY))
     if retention.conversations is not None:
-        found.insert(
-            3, Task("conversations", -1, partial(_conversations, retention, batch, items), WALK_EVERY)
-        )
-    return found
+        memory.append(Task("conversations", -1, partial(_conversations, retention, batch), WALK_EVERY))
+    return [*found[:4], *memory, *found[4:]]
+
+
+def kept_for(retention: Retention, limits: Limits | None) -> timedelta | None:
+    """How long transcript items are kept, None for ever: the shorter of the app's limit and the operator's setting."""
+    asked = (retention.conversations, None if limits is None else limits.retention)
+    return min((age for age in asked if age is not None), default=None)
 
 
 async def _reservations(batch: int, tx: Connection, after: object) -> Batch:
@@ -129,24 +160,38 @@ async def _spent_lanes(tx: Connection, runs: Sequence[Row]) -> int:
     return await _execute(tx, DELETE_LANES, [row["id"] for row in locked]) if locked else 0
 
 
-async def _conversations(
-    retention: Retention, batch: int, most_items: int, tx: Connection, after: int
+async def _receipts(batch: int, tx: Connection, after: tuple[UUID, int, int]) -> Batch:
+    """Receipts of note edits whose run has ended; those of an open run answer its repeated edits."""
+    row = await tx.fetchrow(DELETE_SETTLED_RECEIPTS, *after, batch)
+    assert row is not None, "an aggregate gives one row"
+    onward = (row["run_id"], row["step"], row["call"]) if row["looked"] == batch else None
+    return Batch(Counter(note_operations=row["gone"]), onward)
+
+
+async def _items(
+    age: timedelta, stored: int | None, batch: int, most: tuple[int, int], tx: Connection, after: int
 ) -> Batch:
-    """Old items of every conversation, and those conversations of which nothing is left then."""
+    """Old and surplus items of the next conversations; the same ones again while a bound cuts that short."""
     page = min(CONVERSATIONS_A_BATCH, batch)
-    rows = await tx.fetch(LOCK_NEXT_CONVERSATIONS, after, page)
+    row = await tx.fetchrow(DELETE_OLD_ITEMS, after, page, age, stored, *most)
+    assert row is not None, "an aggregate gives one row"
+    removed = Counter(items=row["gone"])
+    if row["more"] and row["gone"]:
+        return Batch(removed, after)
+    return Batch(removed, row["last"] if row["looked"] == page else None)
+
+
+async def _conversations(retention: Retention, batch: int, tx: Connection, after: int) -> Batch:
+    """Conversations of which nothing is left, with their lanes."""
+    page = min(CONVERSATIONS_A_BATCH, batch)
+    rows = await tx.fetch(LOCK_NEXT_CONVERSATIONS, after, page, retention.conversations)
     lanes = [row["lane_id"] for row in rows if row["locked"]]
-    items = await _execute(tx, DELETE_OLD_ITEMS, lanes, retention.conversations, most_items)
     emptied = [
         row["lane_id"] for row in await tx.fetch(DELETE_EMPTY_CONVERSATIONS, lanes, retention.conversations)
     ]
     removed = Counter(
-        items=items,
-        conversations=len(emptied),
-        lanes=await _execute(tx, DELETE_LANES, emptied) if emptied else 0,
+        conversations=len(emptied), lanes=await _execute(tx, DELETE_LANES, emptied) if emptied else 0
     )
-    if items >= most_items:
-        return Batch(removed, after)
     return Batch(removed, rows[-1]["lane_id"] if len(rows) == page else None)
 
 

@@ -2,8 +2,10 @@
 
 reservations                                     idempotency_ttl, and until their run has ended
 runs, run_steps, deliveries, delivery_attempts,
-note_operations, lanes of runs and keys          runs, and until the reservation is gone
-items, conversations, their lanes                conversations (None: for ever), once nothing of it is left
+lanes of runs and keys                           runs, and until the reservation is gone
+note_operations                                  until their run has ended
+items                                            the app's Limits.retention and max_stored_items, or conversations
+conversations, their lanes                       conversations (None: for ever), once nothing of it is left
 notes                                            their own expiry, or as long as their conversation
 mailbox, audit, addresses                        settings of those names
 worker_sessions, send_holds                      sessions
@@ -21,7 +23,7 @@ ADDRESS_MARGIN: Final = timedelta(days=9)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Ages at which rows may go; `conversations` of None keeps transcripts until somebody deletes them."""
+    """Ages at which rows may go; `conversations` of None keeps conversations until somebody deletes them."""
 
     runs: timedelta = timedelta(days=30)
     mailbox: timedelta = timedelta(days=30)
@@ -53,9 +55,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "run_steps": "PARLEY_KEEP_RUNS",
     "deliveries": "PARLEY_KEEP_RUNS",
     "delivery_attempts": "PARLEY_KEEP_RUNS",
-    "note_operations": "PARLEY_KEEP_RUNS",
+    "note_operations": "their run's end",
     "lanes": "PARLEY_KEEP_RUNS",
-    "items": "PARLEY_KEEP_CONVERSATIONS",
+    "items": "Limits.retention, PARLEY_KEEP_CONVERSATIONS",
     "conversations": "PARLEY_KEEP_CONVERSATIONS",
     "notes": "their own expiry",
     "mailbox": "PARLEY_KEEP_MAILBOX",

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -19,8 +19,9 @@ import structlog
 
 from schemas.run import new_uuid7
 from workers.admission import store as admission
+from workers.memory.limits import Limits
 from workers.operations.errors import ActRefused
-from workers.operations.pruning import BATCH, MOST_ITEMS, Batch, Task, tasks
+from workers.operations.pruning import BATCH, MEMORY, NO_BOUND, Batch, Task, tasks
 from workers.operations.retention import Retention
 from workers.postgres.database import Database
 from workers.postgres.failures import is_retryable
@@ -47,21 +48,23 @@ class _LeaseLost(Exception):
 
 
 class Sweeper:
-    """`run()` until cancelled; `prune()` for one round of everything."""
+    """`run()` until cancelled; `prune()` for one round of everything. `limits` are those of the app's memory."""
 
     def __init__(
         self,
         database: Database,
         retention: Retention,
         *,
+        limits: Limits | None = None,
         pruned: Callable[[str, int], None] = lambda table, rows: None,
         batch: int = BATCH,
         rest: float = REST,
     ) -> None:
         self._database = database
         self._retention = retention
+        self._limits = limits
         self._batch = batch
-        self._tasks = tasks(retention, batch)
+        self._tasks = tasks(retention, batch, limits=limits)
         self._pruned = pruned
         self._rest = rest
         self._holder: UUID = new_uuid7()
@@ -86,14 +89,22 @@ class Sweeper:
     async def prune(self, *, dry_run: bool = False) -> dict[str, int]:
         """One round of everything, now: how many rows went of each table, or would go.
 
-        Raises ActRefused while another sweeps. A dry run counts by the same statements in transactions that are rolled
-        back; what one task would free for the next is not in it.
+        Raises ActRefused while another sweeps, and what a batch failed with; that batch removed nothing. A dry run
+        counts by the same statements in transactions that are rolled back; what one task would free for the next
+        is not in it.
         """
+        return await self._prune([task.name for task in self._tasks], dry_run)
+
+    async def prune_memory(self, *, dry_run: bool = False) -> dict[str, int]:
+        """As `prune`, of conversation memory alone: notes, receipts, items, and what is left of conversations."""
+        return await self._prune(MEMORY, dry_run)
+
+    async def _prune(self, names: Collection[str], dry_run: bool) -> dict[str, int]:
         if dry_run:
-            return await self._count()
+            return await self._count(names)
         try:
             if await self._take():
-                return await self._round(self._tasks)
+                return await self._round([task for task in self._tasks if task.name in names])
         except _LeaseLost:
             pass
         raise ActRefused("pruning", "another process sweeps at this moment", "try again in a minute")
@@ -136,10 +147,13 @@ class Sweeper:
             if rows:
                 self._pruned(table, rows)
 
-    async def _count(self) -> dict[str, int]:
+    async def _count(self, names: Collection[str]) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for task in tasks(self._retention, self._batch, MOST_ITEMS):
-            found.update(await self._count_task(task))
+        for task in tasks(
+            self._retention, self._batch, limits=self._limits, items=NO_BOUND, items_a_batch=NO_BOUND
+        ):
+            if task.name in names:
+                found.update(await self._count_task(task))
         return dict(found)
 
     async def _count_task(self, task: Task) -> Counter[str]:

@@ -135,8 +135,12 @@ class Worker:
             self._begin("outbox", self._outbox.run())
         if "sweeper" in roles:
             pruned = self.metrics.pruned_rows
+            memory = self.app.conversations
             sweeper = Sweeper(
-                self._database, settings.retention, pruned=lambda table, rows: pruned.labels(table).inc(rows)
+                self._database,
+                settings.retention,
+                limits=None if memory is None else memory.limits,
+                pruned=lambda table, rows: pruned.labels(table).inc(rows),
             )
             self._begin("sweeper", sweeper.run())
         self._begin("sampling", Sampler(self._database, self.metrics, self._consumers).run())
