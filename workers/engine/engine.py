@@ -29,11 +29,13 @@ from workers.app import App
 from workers.channels.port import Channel
 from workers.engine.errors import (
     ConcurrencyKeyDiffers,
+    EngineStopped,
     EventRefused,
     ForeignEvent,
     NoMemory,
     NotSubscribed,
     NotTheRegisteredChannel,
+    StoreAway,
 )
 from workers.intake.authorizing import Authorizer, Question, Undecided
 from workers.intake.policy import candidate
@@ -46,6 +48,8 @@ from workers.telemetry.metrics import Metrics
 
 READ_DUE_WORK = load(__package__, "read_due_work")
 ASK_EVERY_SECONDS: Final = 0.02
+PATIENCE: Final = timedelta(seconds=30)
+"""How long a dispatch waits for a database that is away."""
 DISPATCHER: Final = Principal("dispatch")
 
 log = structlog.get_logger(__name__)
@@ -72,15 +76,21 @@ class Engine:
         idempotency_ttl: timedelta,
         admitted: Callable[[], None] = lambda: None,
         failure: Callable[[], Exception | None] = lambda: None,
+        patience: timedelta = PATIENCE,
     ) -> None:
         self._agents = dict(app.agents)
         self._channels = dict(app.channels)
         self._database = database
         self._metrics = metrics
-        self._admission = Admission(database, idempotency_ttl=idempotency_ttl)
+        self._admission = Admission(database, idempotency_ttl=idempotency_ttl, patience=patience)
         self._authorizer = Authorizer(app.conversations, metrics)
         self._admitted = admitted
         self._failure = failure
+        self._stopped = False
+
+    def stop(self) -> None:
+        """From here on every call raises EngineStopped; said before the worker drains."""
+        self._stopped = True
 
     def channel(self, channel: Channel) -> ChannelDoor:
         """The door for events of `channel`, which must be the registered object. Raises NotTheRegisteredChannel."""
@@ -100,7 +110,8 @@ class Engine:
     ) -> Dispatched:
         """Queue one unbound run; the same `event_id` again is the same run. `payload` is JSON and binds nothing.
 
-        The run has nobody to `reply` to. Raises UnknownAgent, TooLarge, EventRefused (another text under this id).
+        The run has nobody to `reply` to. Raises UnknownAgent, TooLarge, EventRefused (another text under this id), and
+        StoreAway or EngineStopped, upon which the same call may be made again.
         """
         job = event_id or str(new_uuid7())
         event = dispatched(job, text, payload, principal, datetime.now(UTC))
@@ -108,6 +119,7 @@ class Engine:
 
     async def dispatch_event(self, agent: Agent, event: Event) -> Dispatched | Denied:
         """Bind and admit an event that a `ChannelDoor` answers for."""
+        self._require_running()
         answers = await self._authorizer.decide_all([Question(event, (agent,))])
         if isinstance(answers[0], Undecided):
             raise PolicyUnavailable
@@ -122,6 +134,7 @@ class Engine:
         What waits for a later time (a retry's backoff, a rate limit), for a person or for a pause is not due.
         """
         while True:
+            self._require_running()
             if (failure := self._failure()) is not None:
                 raise failure
             try:
@@ -140,7 +153,12 @@ class Engine:
             raise UnknownAgent(name)
         return self._agents[name]
 
+    def _require_running(self) -> None:
+        if self._stopped:
+            raise EngineStopped
+
     async def _admit(self, event: Event, run: Candidate) -> Dispatched:
+        self._require_running()
         [outcome] = await self._admission.admit([run])
         match outcome:
             case Admitted() | Healed() | Duplicate():
@@ -155,6 +173,8 @@ class Engine:
             case error:
                 if is_data_error(error):
                     raise self._refused(event, Reason.REFUSED_BY_STORE) from error
+                if is_retryable(error):
+                    raise StoreAway from error
                 raise error
 
     def _refused(self, event: Event, reason: Reason) -> EventRefused:
@@ -180,7 +200,7 @@ class ChannelDoor:
 
         The adapter has authenticated whoever sent it. The engine derives the concurrency key, the identity's canonical
         form: leave it out. Raises UnknownAgent, NoMemory, ForeignEvent, NotSubscribed, ConcurrencyKeyDiffers, TooLarge,
-        EventRefused; and PolicyUnavailable, upon which the same call may be made again.
+        EventRefused; and PolicyUnavailable, StoreAway, EngineStopped, upon which the same call may be made again.
         """
         bound = self._engine.agent(agent)
         if bound.memory_key is None:

@@ -1,6 +1,6 @@
-"""Why a dispatch is refused. Every one is final: the same call is refused again."""
+"""Why a dispatch is refused, each for good, or not done now."""
 
-from schemas.errors import Rejected
+from schemas.errors import Rejected, Transient
 from schemas.reason import Reason
 
 
@@ -57,3 +57,11 @@ class EventRefused(Rejected):
     def __init__(self, reason: Reason, event_id: str) -> None:
         super().__init__(reason.value, event_id)
         self.reason, self.event_id = reason, event_id
+
+
+class StoreAway(Transient):
+    """The database did not answer in time; the event may have been admitted: dispatch it again, under the same id."""
+
+
+class EngineStopped(Transient):
+    """The worker under this engine drains or has ended: give the work to the one that comes after it."""

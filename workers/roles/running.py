@@ -24,5 +24,6 @@ async def running(
     try:
         yield worker.engine
     finally:
+        worker.engine.stop()
         await worker.drain()
     await worker.run_until_stopped()
