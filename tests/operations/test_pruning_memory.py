@@ -323,3 +323,22 @@ async def test_an_edit_and_the_pruning_of_receipts_at_once_leave_both_right(data
             assert await desk.value("select count(*) from notes where body = 'second'") == 0
     finally:
         await database.close()
+
+
+@pytest.mark.rule("CM-58", "CM-46")
+async def test_a_new_turn_trims_expired_history_of_its_own_conversation(database_url: str) -> None:
+    async with a_desk(database_url, rememberer()) as desk:
+        [run_id, other] = await desk.admit("echo", an_event(chat="c", text="one"), an_event(text="other"))
+        await desk.work()
+        await items_in(desk, run_id, 3)
+        await shift_clock(desk.database, MONTH)
+        await items_in(desk, other, 1)
+        epochs = set()
+
+        for text in ("two", "three"):
+            [beside] = await desk.admit("echo", an_event(chat="c", text=text))
+            await desk.work()
+            epochs.add((await desk.lane_of(beside))["epoch"] % 16)
+
+        assert 0 not in epochs, "these are no turns at which surplus items are looked for"
+        assert await texts(desk) == ["other", "text 1", "two", "three"]

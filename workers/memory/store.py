@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from workers.memory.limits import MAXIMA
+from workers.memory.limits import MAX_RETENTION, MAXIMA
 from workers.memory.recall import HistoryItem
 from workers.memory.snapshot import NoteEntry
 from workers.postgres.sql import load
@@ -65,9 +65,14 @@ async def read_notes(
     return notes
 
 
-async def record_inputs(tx: Any, inputs: Sequence[InputItem]) -> None:
-    """Record each input once for its conversation, generation and event; the caller holds the lanes."""
-    await tx.execute(
+async def record_inputs(
+    tx: Any, inputs: Sequence[InputItem], retention: timedelta = MAX_RETENTION
+) -> set[int]:
+    """Record each input once for its conversation, generation and event; the caller holds the lanes.
+
+    Gives those lanes that hold an item older than `retention`.
+    """
+    rows = await tx.fetch(
         _RECORD_INPUTS,
         [item.lane_id for item in inputs],
         [item.generation for item in inputs],
@@ -75,7 +80,9 @@ async def record_inputs(tx: Any, inputs: Sequence[InputItem]) -> None:
         [item.event_id for item in inputs],
         [item.body for item in inputs],
         [item.body_bytes for item in inputs],
+        retention,
     )
+    return {row["id"] for row in rows}
 
 
 async def trim(

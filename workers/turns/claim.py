@@ -355,7 +355,7 @@ class Claims:
                 limits.retention,
                 limits.max_history_bytes,
             )
-            await memory.record_inputs(
+            expired = await memory.record_inputs(
                 tx,
                 [
                     memory.input_item(
@@ -368,8 +368,13 @@ class Claims:
                     )
                     for head, event in new
                 ],
+                limits.retention,
             )
-            if trimmed := [head for head, _ in new if trims(head.epoch, limits.max_stored_items)]:
+            if trimmed := [
+                head
+                for head, _ in new
+                if head.lane_id in expired or trims(head.epoch, limits.max_stored_items)
+            ]:
                 await memory.trim(
                     tx,
                     [head.lane_id for head in trimmed],
