@@ -82,7 +82,7 @@ class Desk:
         met: list[str] = []
         database = await Database.open(self.url, max_size=2, lock_timeout=lock_timeout)
         admission = Admission(database)
-        admit_in = admission._admit_in
+        admit_in = admission.admit_in
 
         async def noting(tx: Connection, candidates: Sequence[Candidate]) -> list[Outcome]:
             try:
@@ -91,7 +91,7 @@ class Desk:
                 met.append(error.sqlstate or "")
                 raise
 
-        admission._admit_in = noting  # type: ignore[method-assign]  # only to see what it met
+        admission.admit_in = noting  # type: ignore[method-assign]  # only to see what it met
         try:
             yield admission, met
         finally:
@@ -104,7 +104,7 @@ class Desk:
 
         async def admit() -> None:
             async with self.database.transaction() as tx:
-                await self.admission._admit_in(tx, candidates_of(agent, events))
+                await self.admission.admit_in(tx, candidates_of(agent, events))
                 arrived.set()
                 await may_commit.wait()
 

@@ -63,7 +63,7 @@ async def test_a_run_admitted_while_settlement_waited_for_the_lock_becomes_ready
         [turn] = claim.turns
 
         async with desk.database.transaction() as tx:
-            await desk.admission._admit_in(tx, candidates_of(agent, [an_event(chat="c")]))
+            await desk.admission.admit_in(tx, candidates_of(agent, [an_event(chat="c")]))
             settling = asyncio.create_task(
                 desk.settlements.settle(Settlement(turn, Ended(RunStatus.SUCCEEDED)))
             )
