@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.support.desk import allow
 from tests.support.events import an_agent
 from tests.support.waiting import eventually
+from workers.agents.agent import Agent
 from workers.agents.turn import Turn
 from workers.app import App
 from workers.channels.lab import LabChannel
@@ -102,8 +103,8 @@ async def until(file: Path) -> None:
     await eventually(f"{file.name} is there", file.exists, timedelta(minutes=5))
 
 
-async def main(orders: Orders) -> None:
-    agent = an_agent(runs=obeying(Path(orders.folder)), conversation=True)
+async def main(orders: Orders, agent: Agent | None = None) -> None:
+    agent = agent or an_agent(runs=obeying(Path(orders.folder)), conversation=True)
     app = App("turns", agents=[agent], channels=[LabChannel()], conversations=Conversations(allow))
     settings = Settings(
         database_url=orders.url,
@@ -145,15 +146,17 @@ class Process:
 
 
 @asynccontextmanager
-async def a_worker(orders: Orders, *command: str) -> AsyncIterator[Process]:
-    """The process, started; killed at the end. `command` goes before the interpreter's."""
+async def a_worker(
+    orders: Orders, *command: str, module: str = "tests.support.turn_worker"
+) -> AsyncIterator[Process]:
+    """The process, started; killed at the end. `command` goes before the interpreter's; `module` is what it runs."""
     log = Path(orders.folder) / f"log-{time.monotonic_ns()}"
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command,
             sys.executable,
             "-m",
-            "tests.support.turn_worker",
+            module,
             json.dumps(asdict(orders)),
             stdout=output,
             stderr=output,
