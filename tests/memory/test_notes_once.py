@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ EVERY_COLUMN = {
 
 
 async def recovers(desk: Desk) -> None:
-    async def finished() -> bool:
+    async def finished() -> Any:
         return not await desk.value("select count(*) from runs where finished_at is null")
 
     async with desk.running():
