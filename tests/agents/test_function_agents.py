@@ -22,10 +22,13 @@ from workers.agents.errors import (
     NoText,
     NotJournalable,
     ReplayDiverged,
+    ReplyTooLong,
 )
+from workers.agents.journal import MAX_REPLY_BYTES
 from workers.agents.meter import RunLimits
 from workers.agents.runner import run_agent
 from workers.agents.turn import Turn
+from workers.channels.splitting import MAX_CHUNKS, TooManyChunks
 from workers.memory.snapshot import Exchange, Snapshot
 
 
@@ -352,6 +355,39 @@ async def test_an_empty_reply_is_refused_before_it_is_journalled() -> None:
 
     with pytest.raises(EmptyReply):
         await run_to_the_end(Agent("mute", runs=mute))
+
+
+@pytest.mark.rule("EN-29")
+async def test_a_reply_above_the_bound_is_refused_whole_and_the_run_may_go_on() -> None:
+    sizes: list[int] = []
+
+    async def verbose(turn: Turn) -> None:
+        await turn.reply("\u00e9" * (MAX_REPLY_BYTES // 2))
+        for text in ("\u00e9" * (MAX_REPLY_BYTES // 2) + "z", "z" * (MAX_REPLY_BYTES + 1)):
+            with pytest.raises(
+                ReplyTooLong, match=f"{MAX_REPLY_BYTES + 1} bytes .* {MAX_REPLY_BYTES}"
+            ) as raised:
+                await turn.reply(text)
+            sizes.append(raised.value.body_bytes)
+        await turn.emit("mail", "room-2", "shorter")
+
+    journal = await run_to_the_end(Agent("verbose", runs=verbose, limits=RunLimits(replies=2)))
+
+    assert sizes == [MAX_REPLY_BYTES + 1] * 2
+    assert [len(text.encode()) for text in journal.sent] == [MAX_REPLY_BYTES, len("shorter")]
+    assert sorted(journal.recorded) == [(0, 0), (1, 0)]
+
+
+async def test_a_reply_of_too_many_messages_is_refused_also_on_a_channel_that_splits_by_itself() -> None:
+    async def verbose(turn: Turn) -> None:
+        await turn.reply("z" * MAX_CHUNKS)
+        with pytest.raises(TooManyChunks):
+            await turn.reply("z" * (MAX_CHUNKS + 1))
+        await turn.reply("shorter")
+
+    journal = await run_to_the_end(Agent("verbose", runs=verbose), split=lambda channel, text: tuple(text))
+
+    assert journal.sent == ["z" * MAX_CHUNKS, "shorter"]
 
 
 async def test_a_reply_that_is_no_text_says_what_it_was() -> None:

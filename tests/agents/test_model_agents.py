@@ -24,11 +24,13 @@ from tests.agents.doubles import (
 )
 from workers.agents.agent import Agent
 from workers.agents.errors import LimitExceeded, LostOwnership, ReplayDiverged, Retryable, classify
+from workers.agents.journal import MAX_REPLY_BYTES
 from workers.agents.meter import RunLimits
 from workers.agents.pydantic_runner import INTERRUPTED
 from workers.agents.runner import run_agent
 from workers.agents.tools import memory_tools, reply_tools
 from workers.agents.turn import Turn
+from workers.channels.splitting import MAX_CHUNKS
 from workers.memory.snapshot import Exchange, Snapshot
 
 
@@ -55,6 +57,30 @@ async def test_a_reply_tool_commits_with_its_reply_and_is_sent_once(crash_after:
         ((0, 1), "tool", "finished"),
         ((1, 0), "model", "finished"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("z" * (MAX_REPLY_BYTES + 1), f"{MAX_REPLY_BYTES + 1} bytes"),
+        ("z" * (MAX_CHUNKS + 1), f"at most {MAX_CHUNKS} messages"),
+    ],
+)
+async def test_the_model_is_told_why_its_reply_is_too_long_and_may_send_a_shorter_one(
+    text: str, why: str
+) -> None:
+    model = StrictModel(calls(("reply", {"text": text})), calls(("reply", {"text": "hello"})))
+    agent = Agent("helper", runs=replier(model))
+    journal = await run_to_the_end(agent, split=lambda channel, text: tuple(text))
+    resumed = journal.revived()
+    await run_agent(agent, a_turn(agent, resumed))
+
+    told = tool_results(model.seen[1])[-1]
+    assert told.outcome == "failed"
+    assert why in str(told.content)
+    assert "nothing was sent" in str(told.content)
+    assert resumed.sent == ["hello"]
+    assert resumed.writes == []
 
 
 @pytest.mark.rule("EN-22")

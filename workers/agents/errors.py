@@ -103,6 +103,15 @@ class EmptyReply(Rejected):
     """A reply without any text; there is nothing to send."""
 
 
+class ReplyTooLong(Rejected):
+    """A reply of `body_bytes` bytes of UTF-8, more than `limit`; nothing of it is journalled."""
+
+    def __init__(self, body_bytes: int, limit: int) -> None:
+        super().__init__(f"a reply of {body_bytes} bytes is longer than the {limit} that are sent at once")
+        self.body_bytes = body_bytes
+        self.limit = limit
+
+
 class NoConversation(Rejected):
     """Conversation memory was used in a run that is bound to no conversation."""
 

@@ -16,6 +16,8 @@ StepState = Literal["started", "finished"]
 Position = tuple[int, int]
 
 CHILDREN: Final = 1_000
+MAX_REPLY_BYTES: Final = 2 * 1024 * 1024
+"""The longest reply or emit, in UTF-8: it is held whole in memory, in one row a chunk and in one commit."""
 
 
 class StepRecord(NamedTuple):

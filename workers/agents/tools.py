@@ -13,9 +13,10 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from workers.agents.errors import EmptyReply, NoConversation, NoteRefused, NotesDenied
+from workers.agents.errors import EmptyReply, NoConversation, NoteRefused, NotesDenied, ReplyTooLong
 from workers.agents.pydantic_runner import BOUND_ONLY, REPEATABLE, REPLIES
 from workers.agents.turn import Turn
+from workers.channels.splitting import TooManyChunks
 from workers.memory.notes import Note
 from workers.memory.policy import MAX_LISTED
 
@@ -63,6 +64,8 @@ async def _reply(ctx: RunContext[Turn], text: str) -> str:
         await ctx.deps.reply(text)
     except EmptyReply:
         raise ToolFailed("nothing was sent: the text is empty") from None
+    except (ReplyTooLong, TooManyChunks) as refused:
+        raise ToolFailed(f"nothing was sent: {refused}; send a shorter one") from None
     return "sent"
 
 

@@ -26,13 +26,15 @@ from workers.agents.errors import (
     NotesDenied,
     NoText,
     ReplayDiverged,
+    ReplyTooLong,
     UnknownAgent,
 )
-from workers.agents.journal import Emit, Position, TurnJournal
+from workers.agents.journal import MAX_REPLY_BYTES, Emit, Position, TurnJournal
 from workers.agents.meter import Meter
 from workers.agents.policy import Replay
 from workers.agents.steps import Steps
 from workers.agents.unbound import DISPATCH_CHANNEL, handed_off, unbound_candidate
+from workers.channels.splitting import MAX_CHUNKS, TooManyChunks
 from workers.memory.access import Deny
 from workers.memory.notes import Act, Note, Notebook, NotePage, NotOwner, Receipt, Refused
 from workers.memory.policy import MAX_LISTED
@@ -126,7 +128,8 @@ class Turn:
     async def reply(self, text: str) -> None:
         """Send `text` to where the event came from.
 
-        Raises EmptyReply, LimitExceeded, ReplayDiverged or LostOwnership; NoReplyAddress in a dispatched run.
+        Raises EmptyReply, ReplyTooLong (MAX_REPLY_BYTES), TooManyChunks, LimitExceeded, ReplayDiverged or
+        LostOwnership; NoReplyAddress in a dispatched run.
         """
         event = self.event
         if event.channel == DISPATCH_CHANNEL:
@@ -224,6 +227,8 @@ class Turn:
         body = clean(text)
         if not body.strip():
             raise EmptyReply
+        if (size := len(body.encode())) > MAX_REPLY_BYTES:
+            raise ReplyTooLong(size, MAX_REPLY_BYTES)
         self.meter.count_reply(self.agent.limits)
         scope = self.steps.scope
         if scope is not None and scope.stages and scope.staged is None:
@@ -241,6 +246,8 @@ class Turn:
         chunks = tuple(self._split(channel, body))
         if not chunks:
             raise EmptyReply
+        if len(chunks) > MAX_CHUNKS:
+            raise TooManyChunks(MAX_CHUNKS)
         home = channel == event.channel and account == event.account and address == event.address
         return Emit(channel, account, address, chunks, recalled=home and self.has_conversation)
 
