@@ -297,6 +297,24 @@ async def test_a_backlog_of_items_and_receipts_goes_in_bounded_batches(database_
         assert await desk.value("select count(*) from runs") == 7
 
 
+@pytest.mark.rule("CM-58")
+async def test_what_would_go_is_counted_whole_and_stays(database_url: str) -> None:
+    async with a_desk(database_url, rememberer()) as desk:
+        runs = await desk.admit("echo", *(an_event() for _ in range(7)))
+        await desk.work()
+        for run_id in runs:
+            await items_in(desk, run_id, 130)
+        await desk.database.execute("update notes set expires_at = parley_now() + interval '1 hour'")
+        await shift_clock(desk.database, MONTH + timedelta(days=1))
+        sweeper = Sweeper(desk.database, Retention(), limits=Limits(), batch=3, rest=0)
+
+        counted = await sweeper.prune_memory(dry_run=True)
+
+        assert counted == {"notes": 7, "note_operations": 7, "items": 7 * 131}
+        assert len(await texts(desk)) == 7 * 131
+        assert await sweeper.prune_memory() == counted
+
+
 @pytest.mark.rule("CM-59", "CM-74")
 async def test_an_edit_and_the_pruning_of_receipts_at_once_leave_both_right(database_url: str) -> None:
     database = await Database.open(database_url, max_size=6)

@@ -86,18 +86,20 @@ def tasks(
     batch: int = BATCH,
     *,
     limits: Limits | None = None,
-    items: int = ITEMS_A_CONVERSATION,
-    items_a_batch: int | None = None,
+    memory_at_once: int | None = None,
 ) -> list[Task]:
     """What there is to prune, in an order in which one frees what the next may remove.
 
-    `limits` are those of the app's conversation memory. Without them items go by `retention` alone.
+    `limits` are those of the app's conversation memory; without them items go by `retention` alone. `memory_at_once`
+    bounds notes and items of a batch in the place of `batch`.
     """
+    of_memory = memory_at_once or batch
+    of_each = memory_at_once or ITEMS_A_CONVERSATION
     found = [
         Task("reservations", None, partial(_reservations, batch)),
         Task("receipts", _FIRST_RECEIPT, partial(_receipts, batch)),
         Task("runs", _BEFORE_ALL, partial(_runs, retention, batch)),
-        Task("notes", None, partial(_notes, batch)),
+        Task("notes", None, partial(_notes, of_memory)),
         Task("addresses", 0, partial(_addresses, retention, batch), WALK_EVERY),
         Task("mailbox", 0, partial(_by_age, "mailbox", DELETE_OLD_LETTERS, retention.mailbox, batch)),
         Task("audit", 0, partial(_by_age, "audit", DELETE_OLD_AUDIT, retention.audit, batch)),
@@ -110,8 +112,8 @@ def tasks(
     ]
     memory = []
     if (age := kept_for(retention, limits)) is not None:
-        most = (items_a_batch or batch, items)
         stored = None if limits is None else limits.max_stored_items
+        most = (of_memory, of_each)
         memory.append(Task("items", -1, partial(_items, age, stored, batch, most), WALK_EVERY))
     if retention.conversations is not None:
         memory.append(Task("conversations", -1, partial(_conversations, retention, batch), WALK_EVERY))

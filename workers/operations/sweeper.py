@@ -149,9 +149,7 @@ class Sweeper:
 
     async def _count(self, names: Collection[str]) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for task in tasks(
-            self._retention, self._batch, limits=self._limits, items=NO_BOUND, items_a_batch=NO_BOUND
-        ):
+        for task in tasks(self._retention, self._batch, limits=self._limits, memory_at_once=NO_BOUND):
             if task.name in names:
                 found.update(await self._count_task(task))
         return dict(found)
