@@ -13,8 +13,9 @@ from tests.support.crashing import Order, Spawn
 from tests.support.desk import a_desk
 from tests.support.events import an_agent, an_event
 from tests.support.turn_worker import NOBODY_LISTENS
+from tests.support.waiting import eventually
 from workers.agents.agent import Agent
-from workers.agents.errors import TooManyHandOffs, UnknownAgent
+from workers.agents.errors import LostOwnership, TooManyHandOffs, UnknownAgent
 from workers.agents.turn import Turn
 
 FORGED = {"conversation": {"chat": "c", "generation": 0}, "memory_key": "helper", "account": "a", "chat": "c"}
@@ -118,18 +119,65 @@ async def test_an_attempt_that_is_tried_again_gives_the_same_run(database_url: s
         assert [run["id"] for run in await desk.rows(RUNS_OF, "back")] == ids[:2]
 
 
-async def test_a_hand_off_waits_for_its_concurrency_key(database_url: str) -> None:
+@pytest.mark.rule("CM-77")
+async def test_an_owner_that_was_taken_over_hands_nothing_off(database_url: str) -> None:
+    waiting, go_on, outcome = asyncio.Event(), asyncio.Event(), []
+
+    async def runs(turn: Turn) -> None:
+        waiting.set()
+        await go_on.wait()
+        try:
+            await turn.handoff("back")
+        except LostOwnership:
+            outcome.append("lost")
+            raise
+
+    agents = an_agent("front", runs=runs, conversation="k"), a_second([])
+    async with a_desk(database_url, *agents) as late:
+        [run_id] = await late.admit("front", an_event())
+        await late.loop.run_once()
+        await waiting.wait()
+        await late.database.execute("update lanes set epoch = epoch + 1 where owner_run = $1", run_id)
+        go_on.set()
+        await late.loop.idle()
+
+        assert outcome == ["lost"]
+        assert await late.value("select count(*) from runs where agent = 'back'") == 0
+        assert await late.value("select count(*) from reservations where agent = 'back'") == 0
+        assert await late.value("select count(*) from lanes where kind = 'run'") == 0
+
+
+async def test_a_hand_off_into_a_shared_lane_holds_nothing_while_it_waits_for_it(database_url: str) -> None:
+    ready, go_on = asyncio.Event(), asyncio.Event()
+
+    async def runs(turn: Turn) -> None:
+        ready.set()
+        await go_on.wait()
+        await turn.handoff("back")
+
     back = a_second([], conversation=False, concurrency_key=lambda event: event.account)
-    async with a_desk(database_url, handing_off_to("back", []), back) as desk:
-        await desk.admit("front", *(an_event() for _ in range(4)))
+    async with a_desk(database_url, an_agent("front", runs=runs, conversation="k"), back) as desk:
         await desk.admit("back", an_event())
+        await desk.work()
+        [run_id] = await desk.admit("front", an_event())
+        await desk.loop.run_once()
+        await ready.wait()
+        lock = "select id from lanes where id = $1 for no key update"
 
-        async with asyncio.timeout(60):
-            await desk.work()
+        async def waits() -> bool:
+            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            return bool(await desk.value(waiting))
 
-        lanes = await desk.rows("select distinct lane_id from runs where agent = 'back'")
-        assert len(lanes) == 1
-        assert await desk.statuses() == {"succeeded": 9}
+        async with desk.database.transaction() as other:
+            await other.execute(lock, await desk.value("select id from lanes where kind = 'key'"))
+            go_on.set()
+            await eventually("the hand-off waits for the shared lane", waits)
+            await other.execute("set local lock_timeout = '500ms'")
+            await other.execute(lock, (await desk.lane_of(run_id))["id"])
+        await desk.work()
+
+        assert await desk.statuses() == {"succeeded": 3}
+        assert await desk.value("select count(distinct lane_id) from runs where agent = 'back'") == 1
 
 
 async def test_hand_offs_to_nobody_and_endless_chains_fail_their_run(database_url: str) -> None:

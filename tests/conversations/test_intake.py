@@ -25,7 +25,7 @@ from workers.channels.web import WebChannel
 from workers.channels.webhook import WebhookChannel
 from workers.kafka import KafkaSettings
 from workers.kafka.record import Record
-from workers.memory.access import Access, Allow
+from workers.memory.access import Access, Allow, Deny
 from workers.memory.limits import Conversations
 from workers.operations import conversations
 from workers.postgres.hints import Hints
@@ -135,6 +135,32 @@ def signed_with(event: Event, fields: dict[str, object]) -> SealedEvent:
     value, now = jsonio.dumps(jsonio.loads(event.raw) | fields), int(time.time())
     signature = sign(KEYS.signing, webhook_id(event.event_id), now, value)
     return SealedEvent(event.record_key, value, to_headers(event, now, signature, None))
+
+
+@pytest.mark.rule("CM-27", "CM-28")
+async def test_a_denied_event_is_taken_and_creates_nothing_and_is_asked_about_again_when_it_comes_again(
+    database_url: str,
+    settings: KafkaSettings,  # noqa: F811
+) -> None:
+    members: set[str] = set()
+
+    async def members_only(access: Access) -> Allow | Deny:
+        assert access.purpose == "dispatch"
+        return Allow() if access.principal.id in members else Deny("no member")
+
+    conversations = Conversations(members_only)
+    async with a_desk(database_url, settings, agents=[HELPER], conversations=conversations) as desk:
+        record = a_record(an_event(chat="room"))
+        await desk.take(record)
+        made = not await nothing_was_made(desk)
+        members.add("user-1")
+        await desk.take(a_record(an_event(chat="room")))
+
+        assert not made
+        assert desk.offsets()[0] == record.offset
+        assert (desk.counted("denied"), desk.counted("admitted")) == (1, 1)
+        assert await desk.letters() == []
+        assert len(await bound(desk)) == 1
 
 
 @pytest.mark.rule("CM-25", "CM-19")

@@ -47,7 +47,7 @@ from workers.postgres.sql import load
 from workers.telemetry.metrics import Metrics
 
 READ_DUE_WORK = load(__package__, "read_due_work")
-ASK_EVERY_SECONDS: Final = 0.02
+ASK_EVERY_SECONDS: Final = 0.05
 PATIENCE: Final = timedelta(seconds=30)
 """How long a dispatch waits for a database that is away."""
 DISPATCHER: Final = Principal("dispatch")
