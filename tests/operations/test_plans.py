@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from tests.support.big_tables import BigDatabase, Plan, plan_of
+from workers.memory.limits import Limits
 from workers.operations.conversations import (
     DELETE_ITEMS,
     DELETE_NOTE_OPERATIONS,
@@ -66,9 +67,8 @@ async def test_a_conversation_is_deleted_by_its_lane(big_database: BigDatabase, 
 
 PRUNED_AT_ONCE = 100
 # The expiry of reservations is indexed by block ranges, whose newest is read whole; see the plans of admission.
-PRUNING = [
-    task.name for task in tasks(Retention(conversations=timedelta(days=400))) if task.name != "reservations"
-]
+RETENTION = Retention(conversations=timedelta(days=400))
+PRUNING = [task.name for task in tasks(RETENTION) if task.name != "reservations"]
 
 
 class Explaining:
@@ -99,8 +99,8 @@ class Explaining:
 @pytest.mark.rule("EN-45")
 @pytest.mark.parametrize("name", PRUNING)
 async def test_a_batch_of_pruning_reads_about_what_it_removes(big_database: BigDatabase, name: str) -> None:
-    retention = Retention(conversations=timedelta(days=400))
-    [task] = [each for each in tasks(retention, PRUNED_AT_ONCE) if each.name == name]
+    pruning = tasks(RETENTION, PRUNED_AT_ONCE, limits=Limits(max_stored_items=2))
+    [task] = [each for each in pruning if each.name == name]
     database = await Database.open(big_database.url, max_size=1)
     try:
         async with database.acquire() as connection:
