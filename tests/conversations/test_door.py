@@ -17,7 +17,7 @@ from workers.agents.errors import UnknownAgent
 from workers.agents.turn import Turn
 from workers.app import Access, Allow, App, Conversations, Deny, InvalidApp
 from workers.channels.lab import LabChannel
-from workers.engine.engine import Denied
+from workers.engine.engine import ChannelDoor, Denied
 from workers.engine.errors import (
     ConcurrencyKeyDiffers,
     EventRefused,
@@ -124,6 +124,8 @@ async def test_only_the_registered_object_opens_a_channel(
         shared.channel(look_alike(shared.channels["lab"]))
     with pytest.raises(NotTheRegisteredChannel):
         shared.engine.channel(look_alike(shared.channels["lab"]))
+    with pytest.raises(NotTheRegisteredChannel):
+        ChannelDoor(shared.engine, look_alike(shared.channels["lab"]))
 
 
 @pytest.mark.rule("CM-20")

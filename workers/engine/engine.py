@@ -94,10 +94,7 @@ class Engine:
 
     def channel(self, channel: Channel) -> ChannelDoor:
         """The door for events of `channel`, which must be the registered object. Raises NotTheRegisteredChannel."""
-        for name, registered in self._channels.items():
-            if registered is channel:
-                return ChannelDoor(self, name)
-        raise NotTheRegisteredChannel(type(channel).__name__)
+        return ChannelDoor(self, channel)
 
     async def dispatch(
         self,
@@ -113,20 +110,9 @@ class Engine:
         The run has nobody to `reply` to. Raises UnknownAgent, TooLarge, EventRefused (another text under this id), and
         StoreAway or EngineStopped, upon which the same call may be made again.
         """
-        job = event_id or str(new_uuid7())
+        job = str(new_uuid7()) if event_id is None else event_id
         event = dispatched(job, text, payload, principal, datetime.now(UTC))
         return await self._admit(event, unbound_candidate(self.agent(agent), event, new_uuid7(), None))
-
-    async def dispatch_event(self, agent: Agent, event: Event) -> Dispatched | Denied:
-        """Bind and admit an event that a `ChannelDoor` answers for."""
-        self._require_running()
-        answers = await self._authorizer.decide_all([Question(event, (agent,))])
-        if isinstance(answers[0], Undecided):
-            raise PolicyUnavailable
-        if not answers[0].allowed:
-            self._count(event, "denied")
-            return Denied()
-        return await self._admit(event, candidate(agent, event, new_uuid7(), None))
 
     async def idle(self) -> None:
         """Return when no run or delivery of this app is due or under way; whatever ended the worker is raised.
@@ -156,6 +142,23 @@ class Engine:
     def _require_running(self) -> None:
         if self._stopped:
             raise EngineStopped
+
+    def _registered(self, channel: Channel) -> str:
+        for name, registered in self._channels.items():
+            if registered is channel:
+                return name
+        raise NotTheRegisteredChannel(type(channel).__name__)
+
+    async def _bind(self, agent: Agent, event: Event) -> Dispatched | Denied:
+        """Bind and admit an event that a `ChannelDoor` answers for."""
+        self._require_running()
+        answers = await self._authorizer.decide_all([Question(event, (agent,))])
+        if isinstance(answers[0], Undecided):
+            raise PolicyUnavailable
+        if not answers[0].allowed:
+            self._count(event, "denied")
+            return Denied()
+        return await self._admit(event, candidate(agent, event, new_uuid7(), None))
 
     async def _admit(self, event: Event, run: Candidate) -> Dispatched:
         self._require_running()
@@ -189,9 +192,10 @@ class Engine:
 class ChannelDoor:
     """Where one registered channel brings its events in, from its own process."""
 
-    def __init__(self, engine: Engine, channel: str) -> None:
+    def __init__(self, engine: Engine, channel: Channel) -> None:
+        """Raises NotTheRegisteredChannel."""
         self._engine = engine
-        self._channel = channel
+        self._channel = engine._registered(channel)
 
     async def dispatch_conversation(
         self, agent: str, event: Event, *, concurrency_key: str | None = None
@@ -213,4 +217,4 @@ class ChannelDoor:
         derived = concurrency_key_of(identity_of(bound.memory_key, proven))
         if concurrency_key is not None and concurrency_key != derived:
             raise ConcurrencyKeyDiffers(derived)
-        return await self._engine.dispatch_event(bound, proven)
+        return await self._engine._bind(bound, proven)
