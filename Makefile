@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
-TYPED := $(wildcard workers schemas migrations deploy/checks tests/support tests/house benchmarks examples)
+TYPED := $(wildcard workers schemas migrations deploy/checks tests benchmarks examples)
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 RULES ?= off

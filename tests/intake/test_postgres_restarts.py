@@ -43,7 +43,11 @@ async def test_an_intake_outlives_restarts_of_postgres_and_loses_and_repeats_not
 
     for part in range(3):
         publishing = asyncio.create_task(publish(settings, events[part * 200 : part * 200 + 200]))
-        await eventually("it is at work", lambda part=part: len(worker.text()) > part * 1000)
+
+        def at_work(said: int = part * 1000) -> bool:
+            return len(worker.text()) > said
+
+        await eventually("it is at work", at_work)
         await asyncio.to_thread(own_postgres.kill_at_once)
         await publishing
         await asyncio.to_thread(own_postgres.start_again)

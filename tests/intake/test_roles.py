@@ -39,8 +39,8 @@ async def test_the_gap_behind_an_undecided_event_is_bounded_and_closes_in_order(
     narrow = replace(settings, outstanding_records=40, batch_records=10, buffer_records=20)
     events = [an_event(chat="stuck" if n % 2 else "free", event_id=f"E{n:03}") for n in range(200)]
     await publish(narrow, events, [0] * len(events))
-    options = {"agents": [an_agent(conversation=True)], "conversations": Conversations(policy)}
-    async with a_desk(database_url, narrow, **options) as desk:
+    agents, conversations = [an_agent(conversation=True)], Conversations(policy)
+    async with a_desk(database_url, narrow, agents=agents, conversations=conversations) as desk:
         consumer = RecordConsumer(narrow, narrow.events_topic, "intake")
 
         async def handle(batch: Batch) -> None:

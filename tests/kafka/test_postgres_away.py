@@ -57,12 +57,8 @@ def signal_all(server: PostgresForTests, number: signal.Signals) -> None:
 
 async def kill_and_wait(server: PostgresForTests) -> None:
     """An immediate shutdown of a server that runs or is stopped."""
-    pid = server._server.get_pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGQUIT)
     signal_all(server, signal.SIGCONT)
-    postmaster: Any = server._server._postmaster_info
-    await asyncio.to_thread(postmaster.process.wait, 20)
+    await asyncio.to_thread(server.kill_at_once)
 
 
 async def publish_many(settings: KafkaSettings, numbers: range) -> None:

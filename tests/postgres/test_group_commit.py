@@ -55,7 +55,7 @@ async def test_who_submits_again_at_once_is_never_forgotten() -> None:
     async def several() -> list[int]:
         return [await queue.submit(n) for n in range(50)]
 
-    answers = await asyncio.wait_for(asyncio.gather(several(), several()), 5)
+    answers = list(await asyncio.wait_for(asyncio.gather(several(), several()), 5))
 
     assert answers == [[n * 10 for n in range(50)]] * 2
 
@@ -88,7 +88,7 @@ async def test_who_gave_up_waiting_costs_the_others_nothing() -> None:
     await asyncio.gather(gone, return_exceptions=True)
     ledger.gate.set()
 
-    assert await asyncio.gather(first, stays) == [0, 20]
+    assert list(await asyncio.gather(first, stays)) == [0, 20]
     assert ledger.committed == [0, 2]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from tests.support.kafka.cluster import KafkaCluster
 from tests.support.postgres_fixture import TEMPLATE, PostgresForTests
 from tests.support.waiting import wait_until
 
-STOP_SECONDS = 10
 ELECTED_WITHIN = timedelta(seconds=30)
 
 
@@ -32,14 +30,10 @@ class Services:
 
     def crash_postgres(self) -> None:
         """An immediate shutdown: no session is told, and the next start recovers from the log."""
-        running = self.postgres._server._postmaster_info
-        assert running is not None
-        assert running.process is not None
-        running.process.send_signal(signal.SIGQUIT)
-        running.process.wait(STOP_SECONDS)
+        self.postgres.kill_at_once()
 
     def start_postgres(self) -> None:
-        self.postgres._server.ensure_postgres_running()
+        self.postgres.start_again()
 
     def controller(self) -> Broker:
         """The broker whose controller leads, once those that run know of one."""

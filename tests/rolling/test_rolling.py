@@ -140,7 +140,7 @@ class Rolling:
 
     async def sent(self) -> None:
         async def holds() -> bool:
-            return await self.value("select count(*) from deliveries where finished_at is null") == 0
+            return bool(await self.value("select count(*) from deliveries where finished_at is null") == 0)
 
         await eventually("everything is sent", holds, WITHIN)
 

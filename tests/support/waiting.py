@@ -5,7 +5,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -27,7 +27,11 @@ def wait_until(what: str, holds: Callable[[], T], within: timedelta = PATIENCE) 
     return answer
 
 
-async def eventually(what: str, holds: Callable[[], T | Awaitable[T]], within: timedelta = PATIENCE) -> T:
+@overload
+async def eventually(what: str, holds: Callable[[], Awaitable[T]], within: timedelta = PATIENCE) -> T: ...
+@overload
+async def eventually(what: str, holds: Callable[[], T], within: timedelta = PATIENCE) -> T: ...
+async def eventually(what: str, holds: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
     """As `wait_until`, while the event loop goes on; `holds` may be a function or a coroutine function."""
     deadline = time.monotonic() + within.total_seconds()
     while not (answer := await _ask(holds)):
@@ -37,7 +41,7 @@ async def eventually(what: str, holds: Callable[[], T | Awaitable[T]], within: t
     return answer
 
 
-async def _ask(holds: Callable[[], T | Awaitable[T]]) -> T:
+async def _ask(holds: Callable[[], Any]) -> Any:
     answer = holds()
     if inspect.isawaitable(answer):
         return await answer
