@@ -32,7 +32,7 @@ from workers.agents.turn import Turn
 from workers.intake.policy import candidate
 from workers.memory.limits import Conversations, Limits
 from workers.operations.retention import Retention
-from workers.operations.sweeper import Sweeper
+from workers.operations.sweeper import REST, Sweeper
 from workers.postgres.database import Database
 from workers.postgres.hints import Wake
 from workers.telemetry.logging import configure
@@ -183,12 +183,12 @@ def filled(base: str, items: int) -> str:
     return url
 
 
-async def compare(url: str, per_second: int, seconds: float) -> dict[str, object]:
+async def compare(url: str, per_second: int, seconds: float, rest: float) -> dict[str, object]:
     """Latencies before, during and after one sweep of everything."""
     database = await Database.open(url)
     try:
         async with a_load(url, database, per_second) as load:
-            sweeper = Sweeper(database, Retention(), limits=Limits())
+            sweeper = Sweeper(database, Retention(), limits=Limits(), rest=rest)
             await asyncio.sleep(WARM_UP_SECONDS)
             load.taken()
             await asyncio.sleep(seconds)
@@ -229,11 +229,12 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="measured before and again after the sweep"
     )
+    parser.add_argument("--rest", type=float, default=REST, help="after a batch, in times its duration")
     chosen = parser.parse_args()
     configure("WARNING", final=True)
     with a_server() as base:
         url = filled(base, chosen.items)
-        print(json.dumps(asyncio.run(compare(url, chosen.per_second, chosen.seconds))))
+        print(json.dumps(asyncio.run(compare(url, chosen.per_second, chosen.seconds, chosen.rest))))
 
 
 if __name__ == "__main__":

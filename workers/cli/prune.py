@@ -23,7 +23,7 @@ async def _prune(dry_run: bool, as_json: bool) -> None:
 
     settings = all_settings()
     async with open_database(settings.database_url) as database:
-        counts = await Sweeper(database, settings.retention, rest=0).prune(dry_run=dry_run)
+        counts = await Sweeper(database, settings.retention).prune(dry_run=dry_run)
         if not dry_run:
             async with database.transaction() as tx:
                 await audit.record(tx, operator(), "prune", "all tables", counts)
