@@ -138,8 +138,14 @@ async def test_a_function_agents_journal_and_receipts_hold_metadata_alone(databa
         assert SAID[0] not in repr(seen)
 
 
-@pytest.mark.rule("CM-74")
-async def test_a_tool_that_edits_another_note_when_it_runs_again_is_told_so(database_url: str) -> None:
+@pytest.mark.rule("CM-74", "EN-22")
+@pytest.mark.parametrize(
+    ("on_change", "ended", "kept"),
+    [("fail", ("failed", "replay_diverged"), ["k0"]), ("continue", ("succeeded", None), ["k0", "k1"])],
+)
+async def test_a_step_that_edits_another_note_when_it_runs_again_gets_no_receipt_of_the_first(
+    database_url: str, on_change: str, ended: tuple[str, str | None], kept: list[str]
+) -> None:
     lives: list[str] = []
 
     async def notes(turn: Turn) -> None:
@@ -151,7 +157,7 @@ async def test_a_tool_that_edits_another_note_when_it_runs_again_is_told_so(data
 
         await turn.step("edit", edit)
 
-    agent = an_agent(runs=notes, conversation=True)
+    agent = an_agent(runs=notes, conversation=True, on_change=on_change)
     async with a_desk(database_url, agent) as desk:
         [run_id] = await desk.admit("echo", an_event())
         await desk.work()
@@ -160,5 +166,5 @@ async def test_a_tool_that_edits_another_note_when_it_runs_again_is_told_so(data
         await desk.work()
 
         run = await desk.run(run_id)
-        assert (run["status"], run["reason"]) == ("failed", "replay_diverged")
-        assert await notes_of(desk) == {"k0": "v"}
+        assert (run["status"], run["reason"]) == ended
+        assert await notes_of(desk) == dict.fromkeys(kept, "v")

@@ -266,24 +266,34 @@ class Turn:
         args: tuple[object, ...],
     ) -> Receipt:
         scope = self.steps.scope
-        if scope is None:
-            made = await self.step(
-                f"{act}_note", lambda *_: self._edit_here(edit), *args, returns=dict[str, Any]
-            )
-            return Receipt(**made)
-        at = scope.place()
-        receipt = self._made(await edit(at))
-        # A tool that runs again after a crash and edits something else: the first edit's receipt is no answer to it.
-        if (receipt.act, receipt.key) != (act, key) and self.agent.on_change == "fail":
-            raise ReplayDiverged(*at, "arguments")
-        return receipt
+        if scope is not None:
+            return await self._edit_once(scope.place(), act, key, edit)
 
-    async def _edit_here(
-        self, edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]]
+        async def edit_here(*_: object) -> Receipt:
+            here = self.steps.scope
+            assert here is not None
+            return await self._edit_once((here.step, here.call), act, key, edit)
+
+        made = await self.step(f"{act}_note", edit_here, *args, returns=dict[str, Any])
+        return Receipt(**made)
+
+    async def _edit_once(
+        self,
+        at: Position,
+        act: Act,
+        key: str,
+        edit: Callable[[Position], Awaitable[Receipt | Refused | NotOwner | Deny]],
     ) -> Receipt:
+        """The receipt of this edit at `at`; where another edit stands there, made before a crash, at the next place."""
         scope = self.steps.scope
         assert scope is not None
-        return self._made(await edit((scope.step, scope.call)))
+        while True:
+            receipt = self._made(await edit(at))
+            if (receipt.act, receipt.key) == (act, key):
+                return receipt
+            if self.agent.on_change == "fail":
+                raise ReplayDiverged(*at, "arguments")
+            at = scope.place()
 
     def _made(self, outcome: Receipt | Refused | NotOwner | Deny) -> Receipt:
         if isinstance(outcome, Deny):
