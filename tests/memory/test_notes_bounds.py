@@ -4,7 +4,7 @@ import unicodedata
 from datetime import timedelta
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.memory.desk import MemoryDesk
@@ -32,6 +32,7 @@ def units(text: str) -> int:
 
 
 @pytest.mark.rule("CM-52")
+@settings(deadline=None)
 @given(st.text(ANY_CHARACTER, max_size=140) | st.text("k😀\u0301\u2028", max_size=140))
 @example("k" * 128)
 @example("k" * 129)
@@ -58,6 +59,7 @@ def test_half_a_surrogate_pair_is_no_key(half: int) -> None:
 
 
 @pytest.mark.rule("CM-53")
+@settings(deadline=None)
 @given(st.text(STORABLE, max_size=2100) | st.text("aé漢😀", min_size=500, max_size=2100))
 @example("a" * 2048)
 @example("a" * 2049)
@@ -77,6 +79,7 @@ def test_a_body_is_good_exactly_up_to_its_bytes(body: str) -> None:
 
 
 @pytest.mark.rule("CM-53")
+@settings(deadline=None)
 @given(st.text(st.sampled_from(["\x00", "\ud83d", "\ude00", "a"]), max_size=700))
 def test_what_cannot_be_stored_counts_as_what_takes_its_place(body: str) -> None:
     stored = "".join(c if c == "a" else "\ufffd" for c in body)
@@ -106,6 +109,7 @@ def test_an_expiry_is_positive_and_bounded(expires_in: timedelta | None, good: b
 
 
 @pytest.mark.rule("CM-78", "CM-55")
+@settings(deadline=None)
 @given(KEYS, st.integers(1, 2**62), st.integers(0, 2**30), st.integers(1, 2**62), st.integers(0, 2**30))
 def test_a_cursor_gives_its_key_back_in_its_own_scope_only(
     key: str, lane: int, generation: int, other_lane: int, other_generation: int
@@ -118,6 +122,7 @@ def test_a_cursor_gives_its_key_back_in_its_own_scope_only(
 
 
 @pytest.mark.rule("CM-78")
+@settings(deadline=None)
 @given(st.text(ANY_CHARACTER, max_size=60) | st.binary(max_size=60).map(lambda b: b.hex()))
 @example("k1")
 @example("====")

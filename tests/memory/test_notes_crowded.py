@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.memory.desk import MemoryDesk
-from workers.memory.notes import Notes, NoteScope, Receipt, Refused
+from tests.support.waiting import eventually
+from workers.memory.notes import Notes, NoteScope, NotOwner, Receipt, Refused
 from workers.operations.retention import Retention
 from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Database
@@ -95,3 +97,33 @@ async def test_writers_meet_a_sweep_of_expired_notes_and_the_bound_holds(crowd: 
     row = await crowd.db.fetchrow("select count(*) from notes where body = 'renewed' and expires_at is null")
     assert row is not None
     assert row[0] == 50
+
+
+@pytest.mark.rule("CM-74", "EN-18")
+@pytest.mark.parametrize("change", ["epoch = epoch + 1", "owner_run = null", "generation = generation + 1"])
+async def test_an_edit_that_waited_while_its_turn_lost_the_lane_writes_nothing(
+    crowd: MemoryDesk, change: str
+) -> None:
+    scope = await crowd.a_lane()
+    await fill(crowd, scope, 1)
+
+    async with crowd.db.transaction() as tx:
+        await tx.execute(f"update lanes set {change} where id = $1", scope.lane_id)
+        edits = [
+            asyncio.create_task(crowd.notes.set(scope, (1, 0), "k00", "late")),
+            asyncio.create_task(crowd.notes.remove(scope, (1, 1), "k00")),
+        ]
+        await eventually("both wait for the lane", lambda: waiting(crowd, 2))
+
+    assert await asyncio.gather(*edits) == [NotOwner(), NotOwner()]
+    row = await crowd.db.fetchrow("select body from notes")
+    assert row is not None
+    assert row["body"] == "v"
+    assert await crowd.count("note_operations") == 1
+
+
+async def waiting(desk: MemoryDesk, number: int) -> Any:
+    row = await desk.db.fetchrow(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return row is not None and row[0] == number

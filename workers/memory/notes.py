@@ -2,6 +2,10 @@
 
 A repeated operation (same run, step and call) edits once and gets the first receipt; a receipt holds no body.
 Reads take no lock and never see an expired note. What an app's policy says comes before every call of a `Notebook`.
+
+A note's text stands in its own row, in the snapshots that recalled it, and where the agent's own steps hold it: in the
+journalled answer of the model that asked for it, and in what `memory_get` and `memory_list` gave back. A removal
+clears the row; the journal goes with its run.
 """
 
 from collections.abc import Awaitable, Callable
