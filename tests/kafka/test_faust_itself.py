@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from faust.transport.conductor import Conductor
 
 from tests.kafka.test_consumer import SOON, committed, is_committed, publish
 from tests.support.waiting import eventually
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.kafka
 @asynccontextmanager
 async def plain_faust(settings: KafkaSettings) -> AsyncIterator[ConsumerApp]:
     app = build_app(settings, settings.group("intake"))
+    app.transport.Conductor = Conductor  # faust's own
     app.finalize()
     starting = asyncio.create_task(app.start())
     try:

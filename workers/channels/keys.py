@@ -1,7 +1,7 @@
 """Keys given in code, for tests, development and the lab; deployments read a `schemas.keys.KeyFile`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schemas.signing import SigningKey, VerifyKey
 
@@ -11,9 +11,14 @@ class StaticKeys:
     """The same signing keys for as long as the process lives; each proves any account of the channel."""
 
     signing: tuple[SigningKey, ...]
+    _verify: dict[str, tuple[VerifyKey, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def verify_keys(self, channel: str) -> Sequence[VerifyKey]:
-        return tuple(key.verify_key(channel) for key in self.signing)
+        if channel not in self._verify:
+            self._verify[channel] = tuple(key.verify_key(channel) for key in self.signing)
+        return self._verify[channel]
 
     def signing_keys(self, channel: str) -> Sequence[SigningKey]:
         return self.signing

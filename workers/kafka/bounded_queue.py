@@ -1,9 +1,9 @@
 """Between faust and the reader: bounded in records and in bytes, and never emptied without a word."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
-from faust.types import EventT, Message
+from faust.types import Message
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
 from workers.kafka.record import Headers, payload_bytes
@@ -24,13 +24,13 @@ class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
     def full(self) -> bool:
         return self.bytes >= self._max_bytes or super().full()
 
-    def _put(self, item: EventT[Any]) -> None:
-        self.bytes += _event_bytes(item)
+    def _put(self, item: Message) -> None:
+        self.bytes += _weight(item)
         super()._put(item)
 
-    def _get(self) -> EventT[Any]:
-        item: EventT[Any] = super()._get()
-        self.bytes -= _event_bytes(item)
+    def _get(self) -> Message:
+        item: Message = super()._get()
+        self.bytes -= _weight(item)
         return item
 
     def clear(self) -> None:
@@ -39,12 +39,10 @@ class ByteBoundedQueue(ThrowableQueue):  # type: ignore[type-arg]
         self._on_cleared()
 
 
-def _event_bytes(event: EventT[Any]) -> int:
-    message = event.message
+def _weight(message: Message) -> int:
     return payload_bytes(message.key, message.value, headers_of(message))
 
 
 def headers_of(message: Message) -> Headers:
-    """aiokafka gives pairs; faust's types allow a mapping as well."""
-    headers = message.headers or ()
-    return list(headers.items() if isinstance(headers, Mapping) else headers)
+    """The pairs that aiokafka gives; faust's types allow a mapping as well, which it never makes."""
+    return list(cast(Headers, message.headers or ()))

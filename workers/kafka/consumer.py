@@ -184,7 +184,7 @@ class RecordConsumer:
         assert self._queue is not None
         queue, app = self._queue, self._app
         try:
-            event = (
+            message = (
                 queue.get_nowait()
                 if not queue.empty()
                 else await asyncio.wait_for(queue.get(), _LOOK_SECONDS)
@@ -194,14 +194,13 @@ class RecordConsumer:
         records: list[Record] = []
         room, limit = self._settings.batch_bytes, self._settings.batch_records
         while True:
-            message = event.message
             if message.generation_id == app.consumer_generation_id:
                 record = self._hand_out(message)
                 records.append(record)
                 room -= record.size
             if room <= 0 or len(records) >= limit or queue.empty():
                 return records
-            event = queue.get_nowait()
+            message = queue.get_nowait()
 
     def _hand_out(self, message: Message) -> Record:
         record = Record(
