@@ -18,7 +18,8 @@ import structlog
 
 from schemas.event import Event
 from workers.agents.agent import Agent
-from workers.memory.access import Access, Allow, Deny
+from workers.memory.access import Access, Deny
+from workers.memory.asking import ask
 from workers.memory.binding import identity_of
 from workers.memory.limits import Conversations
 from workers.telemetry.metrics import Metrics
@@ -104,10 +105,7 @@ class Authorizer:
         event = question.event
         access = Access(agent.name, identity_of(agent.memory_key, event), event.principal, "dispatch", event)
         try:
-            async with asyncio.timeout(self._seconds):
-                answer = await self._conversations.authorize(access)
-            if not isinstance(answer, Allow | Deny):
-                raise TypeError("authorize must answer Allow or Deny")
+            answer = await ask(self._conversations.authorize, access, self._seconds)
         except BaseException as error:
             if not _is_the_policys(error):
                 raise

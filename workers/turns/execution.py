@@ -25,6 +25,7 @@ from workers.agents.meter import Meter
 from workers.agents.runner import run_agent
 from workers.agents.turn import Split, Turn
 from workers.memory.access import Access, Allow, Deny, Purpose
+from workers.memory.asking import ask
 from workers.memory.binding import identity_of
 from workers.memory.limits import Conversations
 from workers.memory.notes import Notebook, Notes, NoteScope
@@ -245,11 +246,7 @@ class Execution:
         if memory_key is None or self._conversations is None:
             return Allow()
         access = Access(agent.name, identity_of(memory_key, event), event.principal, purpose, event)
-        async with asyncio.timeout(self._authorize_seconds):
-            answer = await self._conversations.authorize(access)
-        if not isinstance(answer, Allow | Deny):
-            raise TypeError("authorize must answer Allow or Deny")
-        return answer
+        return await ask(self._conversations.authorize, access, self._authorize_seconds)
 
     async def _apologize(self, agent: Agent, claimed: Claimed, ending: Ended, text: str) -> Ending:
         """Journal the agent's one message about a failure; it is sent and never recalled."""
