@@ -135,8 +135,12 @@ async def test_caps_leave_room_beside_a_hot_account_and_a_hot_agent(database_url
         await eventually("the caps are full", lambda: len(gate.started) == 6)
 
         await desk.admit("calm", an_event(account="c", text="calm"), an_event(account="c", text="calm"))
-        await desk.loop.run_once()
-        await eventually("the others run", lambda: len(gate.started) == 8)
+
+        async def others_run() -> bool:
+            await desk.loop.run_once()
+            return len(gate.started) == 8
+
+        await eventually("the others run", others_run)
 
         assert max(gate.started.count("hot a"), gate.started.count("hot b")) <= 4
         assert gate.started.count("calm") == 2
@@ -188,7 +192,11 @@ async def test_anothers_run_starts_next_beside_a_hundred_thousand(
 
 @pytest.mark.rule("EN-15")
 @pytest.mark.parametrize("slots", [1, 3])
-async def test_rotation_comes_by_everybody(database_url: str, slots: int) -> None:
+@pytest.mark.parametrize("slow", [0.0, 60.0], ids=["walks are slow", "walks are quick"])
+async def test_rotation_comes_by_everybody(
+    database_url: str, slots: int, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.turns.low_water.SLOW_SECONDS", slow)
     started: list[str] = []
 
     async def runs(turn: Turn) -> None:

@@ -205,11 +205,12 @@ class Claims:
         paused = self._paused()
         known = await self._offer_known(agents, [*full_accounts, *paused.accounts], paused.channels, wanted)
         if not self._low_water.walk_is_due(len(known), wanted):
-            return in_turns(known)
+            return in_turns(known, self._after)
         offered = {lane.lane_id: lane for lane in known}
         due: list[tuple[ReadyLane, datetime]] = []
         started = time.monotonic()
-        after, at_start = self._after, self._after == _START
+        begun = after = self._after
+        at_start = begun == _START
         async with self._database.acquire() as connection:
             for _ in range(SCANS_A_CLAIM):
                 lanes, end = await store.find_ready(
@@ -232,7 +233,7 @@ class Claims:
                 at_start = at_start or end is None
         self._after = after
         self._low_water.walked(time.monotonic() - started, due)
-        return in_turns(offered.values())
+        return in_turns(offered.values(), begun)
 
     async def _offer_known(
         self, agents: Sequence[str], accounts: Collection[str], channels: Collection[str], wanted: int

@@ -67,11 +67,13 @@ def widened(caps: Caps, quick: bool) -> Caps:
     return Caps(caps.slots * width, caps.per_agent * width, caps.per_account * width)
 
 
-def in_turns(offered: Iterable[ReadyLane]) -> list[ReadyLane]:
-    """The lanes so that each agent and account has its first before any has its second, in the order they came."""
+def in_turns(offered: Iterable[ReadyLane], after: tuple[str, str]) -> list[ReadyLane]:
+    """The lanes so that each agent and account has its first before any has its second, once around behind `after`."""
     rounds: list[list[ReadyLane]] = []
     seen: Counter[tuple[str, str]] = Counter()
-    for lane in offered:
+    for lane in sorted(
+        offered, key=lambda lane: ((lane.agent, lane.account) <= after, lane.agent, lane.account)
+    ):
         place = seen[lane.agent, lane.account]
         seen[lane.agent, lane.account] += 1
         if place == len(rounds):
