@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from schemas.run import new_uuid7
 from tests.support.big_tables import BigDatabase, plan_of
 from tests.support.events import an_agent, an_event, candidates_of
 from workers.admission import store
 from workers.postgres.database import Database
+from workers.postgres.rows import as_rows
 
 BATCH = 100
 TTL = timedelta(days=7)
@@ -33,45 +35,38 @@ class Asked:
         ]
 
     @property
-    def reservations(self) -> list[object]:
+    def reservations(self) -> str:
         new = candidates_of(an_agent(), [an_event() for _ in self.numbers])
-        return [
-            *self.identities,
-            [c.payload_hash for c in new],
-            [c.hash_version for c in new],
-            [c.run_id for c in new],
-            self.numbers,
-            [0] * len(new),
-            TTL,
-        ]
+        return as_rows(
+            store.RESERVATION,
+            [
+                (*met, c.payload_hash, c.hash_version, c.run_id, lane, 0)
+                for *met, c, lane in zip(*self.identities, new, self.numbers, strict=True)
+            ],
+        )
 
     @property
-    def runs(self) -> list[object]:
+    def runs(self) -> str:
         new = candidates_of(an_agent(), [an_event() for _ in self.numbers])
-        return [
-            [c.run_id for c in new],
-            self.numbers,
-            [0] * len(new),
-            [c.agent for c in new],
-            [None] * len(new),
-            [c.channel for c in new],
-            [c.account for c in new],
-            [c.event_id for c in new],
-            [None] * len(new),
-            [c.event for c in new],
-        ]
+        return as_rows(
+            store.RUN,
+            [
+                (c.run_id, lane, 0, c.agent, None, c.channel, c.account, c.event_id, None, c.event)
+                for c, lane in zip(new, self.numbers, strict=True)
+            ],
+        )
 
 
 STATEMENTS: dict[str, tuple[str, Callable[[Asked], list[object]]]] = {
     "find_lanes": (store.FIND_LANES, lambda asked: [asked.keys]),
     "lock_lanes": (store.LOCK_LANES, lambda asked: [asked.keys]),
-    "insert_reservations": (store.INSERT_RESERVATIONS, lambda asked: asked.reservations),
+    "insert_reservations": (store.INSERT_RESERVATIONS, lambda asked: [asked.reservations, TTL]),
     "read_reservations": (store.READ_RESERVATIONS, lambda asked: [*asked.identities]),
-    "insert_runs": (store.INSERT_RUNS, lambda asked: asked.runs),
+    "insert_runs": (store.INSERT_RUNS, lambda asked: [asked.runs]),
     "mark_ready": (store.MARK_READY, lambda asked: [asked.numbers]),
     "heal_reservations": (
         store.HEAL_RESERVATIONS,
-        lambda asked: [asked.numbers, asked.runs[0], asked.numbers],
+        lambda asked: [asked.numbers, [new_uuid7() for _ in asked.numbers], asked.numbers],
     ),
     "delete_expired_reservations": (store.DELETE_EXPIRED_RESERVATIONS, lambda asked: [BATCH]),
 }

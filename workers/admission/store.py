@@ -1,12 +1,13 @@
 """The statements of admission. The caller opens the transaction; nothing here commits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from workers.admission.policy import Candidate, Reserved
 from workers.postgres.database import Connection
+from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 
 FIND_LANES = load(__package__, "find_lanes")
@@ -21,8 +22,17 @@ DELETE_EXPIRED_RESERVATIONS = load(__package__, "delete_expired_reservations")
 COUNT_EXPIRED_RESERVATIONS = load(__package__, "count_expired_reservations")
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+RESERVATION = (
+    *("agent", "channel", "account", "event_id", "message_id", "payload_hash", "hash_version", "run_id"),
+    *("lane_id", "generation"),
+)
+RUN = (
+    *("id", "lane_id", "generation", "agent", "memory_key", "channel", "account", "event_id"),
+    *("traceparent", "event"),
+)
+
+
+class Lane(NamedTuple):
     lane_id: int
     generation: int
 
@@ -73,16 +83,23 @@ async def reserve(
     )
     rows = await tx.fetch(
         INSERT_RESERVATIONS,
-        [c.agent for c in ordered],
-        [c.channel for c in ordered],
-        [c.account for c in ordered],
-        [c.event_id for c in ordered],
-        [c.message_id for c in ordered],
-        [c.payload_hash for c in ordered],
-        [c.hash_version for c in ordered],
-        [c.run_id for c in ordered],
-        [lanes[c.lane_key].lane_id for c in ordered],
-        [lanes[c.lane_key].generation for c in ordered],
+        as_rows(
+            RESERVATION,
+            [
+                (
+                    c.agent,
+                    c.channel,
+                    c.account,
+                    c.event_id,
+                    c.message_id,
+                    c.payload_hash,
+                    c.hash_version,
+                    c.run_id,
+                )
+                + lanes[c.lane_key]
+                for c in ordered
+            ],
+        ),
         ttl,
     )
     return {row["run_id"] for row in rows}
@@ -131,16 +148,23 @@ async def queue_runs(tx: Connection, candidates: Sequence[Candidate], lanes: Map
     """Queue one run a candidate in the candidates' order and make their lanes ready."""
     await tx.execute(
         INSERT_RUNS,
-        [c.run_id for c in candidates],
-        [lanes[c.lane_key].lane_id for c in candidates],
-        [lanes[c.lane_key].generation for c in candidates],
-        [c.agent for c in candidates],
-        [c.identity and c.identity.memory_key for c in candidates],
-        [c.channel for c in candidates],
-        [c.account for c in candidates],
-        [c.event_id for c in candidates],
-        [c.traceparent for c in candidates],
-        [c.event for c in candidates],
+        as_rows(
+            RUN,
+            [
+                (
+                    c.run_id,
+                    *lanes[c.lane_key],
+                    c.agent,
+                    c.identity and c.identity.memory_key,
+                    c.channel,
+                    c.account,
+                    c.event_id,
+                    c.traceparent,
+                    c.event,
+                )
+                for c in candidates
+            ],
+        ),
     )
     await mark_ready(tx, sorted({lanes[c.lane_key].lane_id for c in candidates}))
 

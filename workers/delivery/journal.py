@@ -7,13 +7,13 @@ abandoned here; what is under way is left to the reconciler.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from schemas.text import clean
 from workers.delivery.policy import ABANDONED
 from workers.postgres.database import Connection, Row
+from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 
 _INSERT_ADDRESSES = load(__package__, "insert_addresses")
@@ -24,9 +24,7 @@ _SETTLE_REPLIES = load(__package__, "settle_replies")
 _RELEASE_GATE = load(__package__, "release_gate")
 
 
-# Made for every turn: a frozen one costs three times as much to make.
-@dataclass(slots=True)
-class NewDelivery:
+class NewDelivery(NamedTuple):
     """One chunk to send. `recalled` needs a lane that is a conversation; `text` is frozen as given here."""
 
     id: UUID
@@ -83,21 +81,7 @@ async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[Published
 async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, Row]:
     """Journal what is new and has an address already; returns that by key."""
     inserted = await tx.fetch(
-        _INSERT_DELIVERIES,
-        [row.id for row in rows],
-        [row.key for row in rows],
-        [row.reply_key for row in rows],
-        [row.chunk for row in rows],
-        [row.run_id for row in rows],
-        [row.lane_id for row in rows],
-        [row.generation for row in rows],
-        [row.agent for row in rows],
-        [row.recalled for row in rows],
-        [row.channel for row in rows],
-        [row.account for row in rows],
-        [row.address for row in rows],
-        [row.traceparent for row in rows],
-        [clean(row.text).encode() for row in rows],
+        _INSERT_DELIVERIES, as_rows(NewDelivery._fields, [row._replace(text=clean(row.text)) for row in rows])
     )
     return {row["key"]: row for row in inserted}
 

@@ -18,6 +18,7 @@ from workers.delivery.policy import CHUNK_FAILED, Hold, Verdict
 from workers.delivery.store import Claimed
 from workers.postgres.database import Connection, Database
 from workers.postgres.group_commit import GroupCommit
+from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 from workers.telemetry.metrics import Metrics
 
@@ -116,25 +117,7 @@ async def _write(tx: Connection, receipts: Sequence[Receipt]) -> tuple[list[bool
     if lanes := sorted({r.claimed.lane_id for r in receipts if _ends_recalled(r)}):
         await tx.fetch(_LOCK_LANES, lanes)
     await _write_holds(tx, receipts)
-    verdicts = [receipt.verdict for receipt in receipts]
-    rows = await tx.fetch(
-        _WRITE_RECEIPTS,
-        [receipt.claimed.id for receipt in receipts],
-        [receipt.claimed.attempt for receipt in receipts],
-        [receipt.claimed.session_id for receipt in receipts],
-        ["sending" if receipt.kind == "send" else "uncertain" for receipt in receipts],
-        [verdict.state.value for verdict in verdicts],
-        [_short(verdict.reason) for verdict in verdicts],
-        [verdict.wait for verdict in verdicts],
-        [verdict.failures for verdict in verdicts],
-        [_short(verdict.provider_id) for verdict in verdicts],
-        [verdict.clears_suspicion for verdict in verdicts],
-        [verdict.possible_duplicate for verdict in verdicts],
-        [receipt.kind for receipt in receipts],
-        [receipt.outcome for receipt in receipts],
-        [_short(receipt.detail) for receipt in receipts],
-        [receipt.started_at for receipt in receipts],
-    )
+    rows = await tx.fetch(_WRITE_RECEIPTS, as_rows(_RECEIPT, [_row(receipt) for receipt in receipts]))
     applied = [True] * len(receipts)
     for row in rows:
         applied[row["n"] - 1] = not row["late"]
@@ -146,6 +129,44 @@ async def _write(tx: Connection, receipts: Sequence[Receipt]) -> tuple[list[bool
     recalled = [r.claimed for r in ended if r.claimed.recalled]
     await finish_replies(tx, [c.reply_key for c in recalled], [c.lane_id for c in recalled])
     return applied, chunks
+
+
+_RECEIPT = (
+    *(
+        "id",
+        "attempt",
+        "session_id",
+        "from_state",
+        "state",
+        "reason",
+        "wait",
+        "failures",
+        "provider_id",
+        "clears",
+    ),
+    *("possible_duplicate", "kind", "outcome", "detail", "started_at"),
+)
+
+
+def _row(receipt: Receipt) -> tuple[object, ...]:
+    claimed, verdict = receipt.claimed, receipt.verdict
+    return (
+        claimed.id,
+        claimed.attempt,
+        claimed.session_id,
+        "sending" if receipt.kind == "send" else "uncertain",
+        verdict.state.value,
+        _short(verdict.reason),
+        verdict.wait,
+        verdict.failures,
+        _short(verdict.provider_id),
+        verdict.clears_suspicion,
+        verdict.possible_duplicate,
+        receipt.kind,
+        receipt.outcome,
+        _short(receipt.detail),
+        receipt.started_at,
+    )
 
 
 async def _write_holds(tx: Connection, receipts: Sequence[Receipt]) -> None:

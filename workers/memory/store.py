@@ -4,19 +4,18 @@ Every method works inside the caller's transaction, in one statement for all lan
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from workers.memory.limits import MAX_RETENTION, MAXIMA
 from workers.memory.recall import HistoryItem
 from workers.memory.snapshot import NoteEntry
+from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 
 
-@dataclass(frozen=True, slots=True)
-class InputItem:
+class InputItem(NamedTuple):
     """An accepted input; `body` is None when its `body_bytes` exceed the item limit and only metadata is kept."""
 
     lane_id: int
@@ -72,16 +71,7 @@ async def record_inputs(
 
     Gives those lanes that hold an item older than `retention`.
     """
-    rows = await tx.fetch(
-        _RECORD_INPUTS,
-        [item.lane_id for item in inputs],
-        [item.generation for item in inputs],
-        [item.run_id for item in inputs],
-        [item.event_id for item in inputs],
-        [item.body for item in inputs],
-        [item.body_bytes for item in inputs],
-        retention,
-    )
+    rows = await tx.fetch(_RECORD_INPUTS, as_rows(InputItem._fields, inputs), retention)
     return {row["id"] for row in rows}
 
 

@@ -7,13 +7,21 @@ outage never refuses a good row.
 
 import asyncpg
 
+from schemas.errors import ParleyError
+
 _DATA_CLASSES = ("22", "23")
 # Class 42 is a defect of ours or an unmigrated schema; trying again forever would hide it.
 _FINAL_CLASSES = ("42",)
 
 
+class UnwritableRow(ParleyError):
+    """A row of a batch holds a value that cannot be sent, such as text with a lone surrogate."""
+
+
 def is_data_error(error: BaseException) -> bool:
     """True where one row of a batch may be at fault, so that splitting the batch can find it."""
+    if isinstance(error, UnwritableRow):
+        return True
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "").startswith(_DATA_CLASSES)
     # asyncpg refuses an argument that does not fit its type before it reaches the server, by an InterfaceError that

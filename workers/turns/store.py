@@ -8,6 +8,7 @@ from uuid import UUID
 
 from workers.agents.journal import StepRecord
 from workers.postgres.database import Connection, Row
+from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 from workers.turns.policy import ReadyLane
 
@@ -207,19 +208,33 @@ async def lock_owned(tx: Connection, held: Sequence[Ownership]) -> set[tuple[int
     return {(row["id"], row["epoch"]) for row in rows}
 
 
+_STEP = (
+    *("run_id", "step", "call", "kind", "name", "args_digest", "agent_version", "state", "result"),
+    "epoch",
+)
+
+
 async def insert_steps(tx: Connection, steps: Sequence[tuple[Ownership, StepRecord]]) -> None:
     await tx.execute(
         INSERT_STEPS,
-        [own.run_id for own, _ in steps],
-        [step.step for _, step in steps],
-        [step.call for _, step in steps],
-        [step.kind for _, step in steps],
-        [step.name for _, step in steps],
-        [step.args_digest for _, step in steps],
-        [step.agent_version for _, step in steps],
-        [step.state for _, step in steps],
-        [step.result for _, step in steps],
-        [own.epoch for own, _ in steps],
+        as_rows(
+            _STEP,
+            [
+                (
+                    own.run_id,
+                    step.step,
+                    step.call,
+                    step.kind,
+                    step.name,
+                    step.args_digest,
+                    step.agent_version,
+                    step.state,
+                    step.result,
+                    own.epoch,
+                )
+                for own, step in steps
+            ],
+        ),
     )
 
 

@@ -1,9 +1,10 @@
 -- Queues runs in admission order: each takes the next position of its lane, which the caller has locked.
--- Parameters are one array a column, in admission order.
+-- $1 are JSON rows, in admission order.
 with asked as (
     select c.*, row_number() over (partition by c.lane_id order by c.n) as k
-      from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
-                  $8::text[], $9::text[], $10::bytea[]) with ordinality
+      from rows from (json_to_recordset($1::json) as (
+               id uuid, lane_id bigint, generation integer, agent text, memory_key text, channel text, account text,
+               event_id text, traceparent text, event bytea)) with ordinality
         as c (id, lane_id, generation, agent, memory_key, channel, account, event_id, traceparent, event, n)
 ),
 numbered as (

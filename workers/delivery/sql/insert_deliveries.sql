@@ -1,18 +1,19 @@
--- Journals deliveries as pending in the order given, so that positions follow it, and each recalled reply as one item of the
+-- Journals deliveries $1 (JSON rows) as pending in the order given, so that positions follow it, and each recalled reply as one item of the
 -- transcript that holds all its chunks. A known key changes nothing, and a delivery whose address is not there yet, or was
 -- not used for a week, is left out with its item. Returns what was inserted.
 with wanted as (
     select *
-      from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::uuid[], $6::bigint[], $7::integer[], $8::text[],
-                  $9::boolean[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bytea[])
+      from rows from (json_to_recordset($1::json) as (
+               id uuid, key text, reply_key text, chunk integer, run_id uuid, lane_id bigint, generation integer,
+               agent text, recalled boolean, channel text, account text, address text, traceparent text, text text))
            with ordinality as w (id, key, reply_key, chunk, run_id, lane_id, generation, agent, recalled,
-                                 channel, account, address, traceparent, body, n)
+                                 channel, account, address, traceparent, text, n)
 ),
 journalled as (
     insert into deliveries (id, key, reply_key, chunk, run_id, lane_id, agent, recalled, address_id, channel, account,
                             traceparent, body, due_at, created_at)
     select w.id, w.key, w.reply_key, w.chunk, w.run_id, w.lane_id, w.agent, w.recalled, a.id, w.channel, w.account,
-           w.traceparent, w.body, parley_now(), parley_now()
+           w.traceparent, convert_to(w.text, 'UTF8'), parley_now(), parley_now()
       from wanted w
       join addresses a
         on (a.channel, a.account, a.address) = (w.channel, w.account, w.address)
@@ -24,7 +25,7 @@ journalled as (
 remembered as (
     insert into items (lane_id, generation, kind, status, run_id, reply_key, body, body_bytes, created_at)
     select w.lane_id, w.generation, 'reply', 'pending', w.run_id, w.reply_key,
-           string_agg(convert_from(w.body, 'UTF8'), '' order by w.chunk), sum(octet_length(w.body)), parley_now()
+           string_agg(w.text, '' order by w.chunk), sum(octet_length(w.text)), parley_now()
       from wanted w
      where w.recalled and w.reply_key in (select reply_key from journalled)
      group by w.lane_id, w.generation, w.run_id, w.reply_key

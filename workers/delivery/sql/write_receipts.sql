@@ -1,11 +1,12 @@
--- The receipts of sends and look-ups, one array a column. A receipt counts only where id, attempt, session and state
+-- The receipts $1 (JSON rows) of sends and look-ups. A receipt counts only where id, attempt, session and state
 -- still match (a send of a cancelled run never does); the others are written to the attempt log alone, as late.
--- Returns n (1-based place in the arrays) and late. Locks deliveries in id order.
+-- Returns n (1-based place among the rows) and late. Locks deliveries in id order.
 with given as (
     select *
-      from unnest($1::uuid[], $2::integer[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::interval[],
-                  $8::integer[], $9::text[], $10::boolean[], $11::boolean[], $12::text[], $13::text[], $14::text[],
-                  $15::timestamptz[])
+      from rows from (json_to_recordset($1::json) as (
+               id uuid, attempt integer, session_id uuid, from_state text, state text, reason text, wait interval,
+               failures integer, provider_id text, clears boolean, possible_duplicate boolean, kind text, outcome text,
+               detail text, started_at timestamptz))
            with ordinality as g (id, attempt, session_id, from_state, state, reason, wait,
                                  failures, provider_id, clears, possible_duplicate, kind, outcome, detail,
                                  started_at, n)

@@ -1,18 +1,22 @@
--- Records accepted inputs, once for each (lane, generation, event): $1 lane, $2 generation, $3 run, $4 event id,
--- $5 body (null when it is too large to keep), $6 UTF-8 bytes of the body. The caller holds the lanes. Returns those of
--- them whose oldest item is older than $7 (interval).
-with recorded as (
+-- Records the accepted inputs $1 (JSON rows), once for each (lane, generation, event). The body is null when it is too large
+-- to keep, and body_bytes is its size in UTF-8. The caller holds the lanes. Returns those of them whose oldest item is older
+-- than $2 (interval).
+with input as (
+    select *
+      from json_to_recordset($1::json)
+        as r (lane_id bigint, generation integer, run_id uuid, event_id text, body text, body_bytes integer)
+),
+recorded as (
     insert into items (lane_id, generation, kind, status, run_id, event_id, body, body_bytes, created_at)
     select lane_id, generation, 'input', 'accepted', run_id, event_id, body, body_bytes, parley_now()
-      from unnest($1::bigint[], $2::integer[], $3::uuid[], $4::text[], $5::text[], $6::integer[])
-        as input (lane_id, generation, run_id, event_id, body, body_bytes)
+      from input
         on conflict (lane_id, generation, event_id) where kind = 'input' do nothing
 )
-select lane.id
-  from unnest($1::bigint[], $2::integer[]) as lane (id, generation)
+select input.lane_id as id
+  from input
  where (select i.created_at
           from items i
-         where i.lane_id = lane.id
-           and i.generation = lane.generation
+         where i.lane_id = input.lane_id
+           and i.generation = input.generation
          order by i.id
-         limit 1) <= parley_now() - $7::interval
+         limit 1) <= parley_now() - $2::interval
