@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Annotated, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pydantic import Field, StringConstraints
 
-from schemas.reason import Reason, RefusedRecord
 from schemas.text import clean
 
 DIRECT: Final = "direct"
@@ -29,12 +28,6 @@ Id = Annotated[
 _UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]*")
 
 ClaimText = Annotated[str, StringConstraints(strict=True, max_length=1024)]
-
-
-class InvalidRecordKey(RefusedRecord):
-    """Not four canonical percent-escaped parts joined with `|`."""
-
-    reason = Reason.ENVELOPE_MISMATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +75,6 @@ def record_key(channel: str, account: str, chat: str, thread: str | None = None)
     thread.
     """
     return _join(channel, account, chat, thread or "")
-
-
-def parse_record_key(key: bytes) -> tuple[str, str, str, str]:
-    """The inverse of `record_key`: channel, account, chat, thread ("" for none). Raises InvalidRecordKey."""
-    try:
-        parts = [unquote(part, errors="strict") for part in key.decode("ascii").split("|")]
-    except UnicodeDecodeError:
-        raise InvalidRecordKey from None
-    if len(parts) != 4:
-        raise InvalidRecordKey
-    channel, account, chat, thread = parts
-    if record_key(channel, account, chat, thread) != key:
-        raise InvalidRecordKey
-    return channel, account, chat, thread
 
 
 def _join(*parts: str) -> bytes:

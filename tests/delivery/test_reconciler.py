@@ -10,7 +10,7 @@ from tests.support.delivery import Desk, a_conversation, a_desk, a_session
 from tests.support.waiting import eventually
 from workers.channels.lab import Fault, LabChannel
 from workers.channels.port import Capability
-from workers.delivery.journal import abandon_pending
+from workers.delivery.journal import abandon_pending, finish_replies
 from workers.delivery.policy import CANCELLED, EXHAUSTED
 
 QUIET = timedelta(seconds=21)
@@ -296,6 +296,38 @@ async def test_a_cancelled_delivery_that_is_not_found_ends_unknown_and_is_never_
     row = await desk.row(delivery)
     assert (row["state"], row["reason"]) == ("unknown", CANCELLED)
     assert len(desk.channel.attempts) == 1
+
+
+@pytest.mark.rule("CM-34")
+@pytest.mark.parametrize(
+    ("chunks", "item"),
+    [
+        (["sent", "sent", "sent"], "sent"),
+        (["sent", "sent", "sending"], "pending"),
+        (["sent", "uncertain", "sent"], "pending"),
+        (["sent", "unknown", "pending"], "pending"),
+        (["sent", "unknown", "sent"], "unknown"),
+        (["failed", "unknown", "sent"], "failed"),
+    ],
+)
+async def test_a_reply_in_chunks_is_recalled_once_every_chunk_is_sent(
+    desk: Desk, chunks: list[str], item: str
+) -> None:
+    conversation = await a_conversation(desk.db)
+    deliveries = await desk.reply("a ", "b ", "c", conversation=conversation)
+    for delivery, state in zip(deliveries, chunks, strict=True):
+        await desk.db.execute(
+            "update deliveries set state = $2,"
+            " finished_at = case when $2 in ('sent', 'unknown', 'failed') then parley_now() end where id = $1",
+            delivery,
+            state,
+        )
+
+    async with desk.db.transaction() as tx:
+        await finish_replies(tx, [f"{conversation.run_id}:0:0"], [conversation.lane_id])
+
+    items = await desk.db.fetch("select body, status from items")
+    assert [(row["body"], row["status"]) for row in items] == [("a b c", item)]
 
 
 @pytest.mark.rule("CM-34")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from schemas.signing import SigningKey
 
 Fault = Literal["dedupe", "recover", "reconcile", "recall"]
-FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
 CHANNEL: Final = "parcels"
 ACCOUNT: Final = "shop"
