@@ -10,20 +10,26 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from schemas.run import new_uuid7
+from schemas.run import RunStatus, new_uuid7
 from tests.support.clock import shift_clock
-from tests.support.desk import Desk, a_desk
+from tests.support.desk import Desk, a_desk, allow
 from tests.support.events import an_agent, an_event
+from tests.support.turn_worker import NOBODY_LISTENS
 from tests.support.waiting import eventually
 from workers.agents.agent import Agent
 from workers.agents.turn import Turn
-from workers.memory.limits import Limits
+from workers.app import App
+from workers.channels.lab import LabChannel
+from workers.kafka.settings import KafkaSettings
+from workers.memory.limits import Conversations, Limits
 from workers.memory.notes import Notes, NoteScope, Receipt
 from workers.operations.pruning import MEMORY, Task, tasks
 from workers.operations.retention import Retention
 from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Database
 from workers.postgres.sql import load
+from workers.roles.settings import Settings
+from workers.roles.worker import Worker
 
 LIMITS = Limits(max_stored_items=10)
 MONTH = Limits().retention
@@ -360,3 +366,50 @@ async def test_a_new_turn_trims_expired_history_of_its_own_conversation(database
 
         assert 0 not in epochs, "these are no turns at which surplus items are looked for"
         assert await texts(desk) == ["other", "text 1", "two", "three"]
+
+
+@pytest.mark.rule("CM-59", "CM-58")
+@pytest.mark.parametrize("status", [each.value for each in RunStatus])
+async def test_receipts_stay_in_every_status_that_may_run_again(database_url: str, status: str) -> None:
+    ended = status in {"succeeded", "failed", "cancelled", "joined", "rejected"}
+    async with a_desk(database_url, rememberer()) as desk:
+        await desk.admit("echo", an_event())
+        await desk.work()
+        await desk.database.execute(
+            "update runs set status = $1, finished_at = case when $2 then finished_at end", status, ended
+        )
+        await shift_clock(desk.database, LONG)
+
+        removed = await Sweeper(desk.database, Retention(), limits=LIMITS, rest=0).prune_memory()
+
+        assert removed["note_operations"] == (1 if ended else 0)
+
+
+@pytest.mark.rule("CM-58", "CM-46")
+async def test_the_sweeper_role_keeps_to_the_limits_of_its_app(database_url: str) -> None:
+    limits = Limits(retention=timedelta(days=3), max_stored_items=4)
+    async with a_desk(database_url, rememberer()) as desk:
+        [old, busy] = await desk.admit("echo", an_event(text="old"), an_event(text="busy"))
+        await desk.work()
+        await items_in(desk, busy, 6)
+        await desk.database.execute(
+            "update items set created_at = parley_now() - interval '4 days' where run_id = $1", old
+        )
+        app = App(
+            "app", agents=[rememberer()], channels=[LabChannel()], conversations=Conversations(allow, limits)
+        )
+        settings = Settings(
+            database_url, KafkaSettings(bootstrap=NOBODY_LISTENS), roles=frozenset({"sweeper"}), http_port=0
+        )
+        worker = Worker(app, settings)
+        await worker.start()
+        try:
+            await eventually("it has swept", lambda: swept(desk))
+        finally:
+            await worker.drain()
+
+        assert await texts(desk) == [f"text {n}" for n in range(3, 7)]
+
+
+async def swept(desk: Desk) -> Any:
+    return await desk.value("select finished_at from leases")
