@@ -60,7 +60,7 @@ async def test_rows_come_back_as_they_were(database_url: str) -> None:
 
 
 async def test_the_edges_of_each_type_come_back(database_url: str) -> None:
-    edges = [
+    edges: list[tuple[object, ...]] = [
         (
             uuid4(),
             2**63 - 1,

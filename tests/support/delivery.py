@@ -15,7 +15,7 @@ from schemas.delivery import DeliveryState
 from schemas.run import new_uuid7
 from workers.channels.lab import LabChannel
 from workers.channels.port import Channel
-from workers.delivery.journal import NewDelivery, PublishedDelivery, journal
+from workers.delivery.journal import NewDelivery, journal
 from workers.delivery.loops.reconciler import ReconcileLimits, Reconciler
 from workers.delivery.loops.sender import Sender, SendLimits
 from workers.delivery.policy import Retries
@@ -117,9 +117,11 @@ class Desk:
         """Journal one reply; returns the ids of its deliveries."""
         conversation = conversation or await a_conversation(self.db)
         rows = a_reply(conversation, *chunks, step=next(self.steps), **where)
-        return [each.delivery_id for each in await self.journal(rows)]
+        await self.journal(rows)
+        return [row.id for row in rows]
 
-    async def journal(self, rows: Sequence[NewDelivery]) -> list[PublishedDelivery]:
+    async def journal(self, rows: Sequence[NewDelivery]) -> list[int]:
+        """Journal and commit; returns the address of each."""
         async with self.db.transaction() as tx:
             return await journal(tx, rows)
 

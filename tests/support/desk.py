@@ -19,7 +19,6 @@ from tests.support.events import candidates_of
 from workers.admission.policy import Admitted
 from workers.admission.service import Admission
 from workers.agents.agent import Agent
-from workers.delivery.journal import PublishedDelivery
 from workers.memory.access import Access, Allow, Authorize
 from workers.memory.limits import Conversations, Limits
 from workers.postgres.database import Database
@@ -64,7 +63,6 @@ class Desk:
     metrics: Metrics
     admission: Admission
     pauses: Pauses
-    published: list[PublishedDelivery] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Why the process would have ended itself."""
 
@@ -205,11 +203,10 @@ async def a_desk(
     )
     known = {agent.name: agent for agent in agents}
     conversations = Conversations(authorize, limits or Limits())
-    published: list[PublishedDelivery] = []
     left: list[str] = []
     session = WorkerSession(url, lease_for=lease_for, leave_process=lambda: left.append("stuck loop"))
     await session.start()
-    journal = StepJournal(database, published.extend, reached=reached)
+    journal = StepJournal(database, lambda addresses: None, reached=reached)
     settlements = Settlements(database, recall_wait=recall_wait, reached=reached)
     pauses = Pauses(database, Wake())
     claims = Claims(
@@ -248,7 +245,6 @@ async def a_desk(
             metrics,
             Admission(database),
             pauses,
-            published,
             left,
         )
     finally:

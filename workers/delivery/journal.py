@@ -12,7 +12,7 @@ from uuid import UUID
 
 from schemas.text import clean
 from workers.delivery.policy import ABANDONED
-from workers.postgres.database import Connection, Row
+from workers.postgres.database import Connection
 from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 
@@ -43,19 +43,8 @@ class NewDelivery(NamedTuple):
     traceparent: str | None = None
 
 
-class PublishedDelivery(NamedTuple):
-    """What the command on the delivery topic says of a journalled delivery."""
-
-    delivery_id: UUID
-    key: str
-    address_id: int
-    channel: str
-    account: str
-    traceparent: str | None
-
-
-async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[PublishedDelivery]:
-    """Write `rows` as pending, in order; the caller holds their lanes. Returns what stands under each key."""
+async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[int]:
+    """Write `rows` as pending, in order; the caller holds their lanes. Returns the address id of each."""
     if not rows:
         return []
     found = await _insert(tx, rows)
@@ -64,26 +53,16 @@ async def journal(tx: Connection, rows: Sequence[NewDelivery]) -> list[Published
         await tx.execute(_INSERT_ADDRESSES, *map(list, zip(*places, strict=True)))
         await _insert(tx, missing)
         keys = [row.key for row in missing]
-        found |= {row["key"]: row for row in await tx.fetch(_READ_JOURNALLED, keys)}
-    return [
-        PublishedDelivery(
-            found[row.key]["id"],
-            row.key,
-            found[row.key]["address_id"],
-            row.channel,
-            row.account,
-            row.traceparent,
-        )
-        for row in rows
-    ]
+        found |= {row["key"]: row["address_id"] for row in await tx.fetch(_READ_JOURNALLED, keys)}
+    return [found[row.key] for row in rows]
 
 
-async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, Row]:
-    """Journal what is new and has an address already; returns that by key."""
+async def _insert(tx: Connection, rows: Sequence[NewDelivery]) -> dict[str, int]:
+    """Journal what is new and has an address already; returns its address ids by key."""
     inserted = await tx.fetch(
         _INSERT_DELIVERIES, as_rows(NewDelivery._fields, [row._replace(text=clean(row.text)) for row in rows])
     )
-    return {row["key"]: row for row in inserted}
+    return {row["key"]: row["address_id"] for row in inserted}
 
 
 async def abandon_pending(tx: Connection, run_ids: Sequence[UUID], reason: str = ABANDONED) -> int:

@@ -24,7 +24,7 @@ from workers.admission.service import DEFAULT_IDEMPOTENCY_TTL, Admission
 from workers.admission.store import make_lanes
 from workers.agents.errors import LostOwnership
 from workers.agents.journal import Emit, StepRecord
-from workers.delivery.journal import NewDelivery, PublishedDelivery, journal
+from workers.delivery.journal import NewDelivery, journal
 from workers.postgres.database import Connection, Database
 from workers.postgres.group_commit import GroupCommit
 from workers.turns import store
@@ -46,7 +46,7 @@ class StepJournal:
     def __init__(
         self,
         database: Database,
-        published: Callable[[Sequence[PublishedDelivery]], None],
+        published: Callable[[Sequence[int]], None],
         *,
         patience: timedelta | None = None,
         observe: Callable[[int, float], None] | None = None,

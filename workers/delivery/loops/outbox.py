@@ -17,7 +17,6 @@ import structlog
 
 from schemas.delivery import DeliveryCommand
 from schemas.errors import Transient
-from workers.delivery.journal import PublishedDelivery
 from workers.kafka.record import Headers
 
 log = structlog.get_logger(__name__)
@@ -55,12 +54,12 @@ class Outbox:
         self.dropped = 0
         """Addresses for which no command was published."""
 
-    def offer(self, deliveries: Sequence[PublishedDelivery]) -> None:
+    def offer(self, address_ids: Sequence[int]) -> None:
         """Queue the addresses of committed deliveries; those that do not fit are dropped."""
         room = self._capacity - len(self._waiting)
-        self._waiting.extend(delivery.address_id for delivery in deliveries[:room])
-        if len(deliveries) > room:
-            self.dropped += len(deliveries) - room
+        self._waiting.extend(address_ids[:room])
+        if len(address_ids) > room:
+            self.dropped += len(address_ids) - room
         self._changed.set()
 
     async def run(self) -> None:

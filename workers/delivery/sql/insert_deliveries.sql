@@ -20,7 +20,7 @@ journalled as (
        and a.used_on > parley_now()::date - 7
      order by w.n
         on conflict (key) do nothing
-    returning id, key, reply_key, address_id
+    returning key, reply_key, address_id
 ),
 remembered as (
     insert into items (lane_id, generation, kind, status, run_id, reply_key, body, body_bytes, created_at)
@@ -32,4 +32,4 @@ remembered as (
      order by min(w.n)
         on conflict (reply_key) where kind = 'reply' do nothing
 )
-select id, key, address_id from journalled
+select key, address_id from journalled

@@ -1,4 +1,4 @@
 -- The deliveries that stand under keys $1.
-select id, key, address_id
+select key, address_id
   from deliveries
  where key = any($1::text[])
