@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 @asynccontextmanager
 async def plain_faust(settings: KafkaSettings) -> AsyncIterator[ConsumerApp]:
     app = build_app(settings, settings.group("intake"))
-    app.transport.Conductor = Conductor  # faust's own
+    app.transport.Conductor = Conductor  # type: ignore[misc]  # faust's own
     app.finalize()
     starting = asyncio.create_task(app.start())
     try:
