@@ -12,6 +12,7 @@ from tests.support.turn_worker import Orders, a_worker
 from tests.support.waiting import eventually
 from workers.agents.turn import Turn
 from workers.turns.policy import admits_suspect
+from workers.turns.settle import Settlement
 
 LEASE = timedelta(seconds=2)
 BOOT = timedelta(seconds=40)
@@ -184,6 +185,31 @@ async def test_two_suspects_in_one_crash_are_both_free_of_charge(database_url: s
         await two.recovery.run_once()
 
         assert await two.value("select min(crashes) = 2 and max(crashes) = 2 and max(attempts) = 0 from runs")
+
+
+@pytest.mark.rule("EN-21")
+async def test_a_suspect_that_is_not_settled_keeps_others_out(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_desk(database_url, an_agent(conversation=True)) as desk:
+        await desk.admit("echo", an_event(), an_event())
+        await desk.database.execute("update runs set crashes = 6")
+        settle, may_settle, asked = desk.settlements.settle, asyncio.Event(), asyncio.Event()
+
+        async def late(settlement: Settlement) -> None:
+            asked.set()
+            await may_settle.wait()
+            await settle(settlement)
+
+        monkeypatch.setattr(desk.settlements, "settle", late)
+        await desk.loop.run_once()
+        await asyncio.wait_for(asked.wait(), 10)
+        await desk.loop.run_once()
+        alone = desk.loop.active
+        may_settle.set()
+        await desk.loop.idle()
+
+        assert alone == 1
 
 
 @pytest.mark.rule("EN-21")

@@ -109,13 +109,15 @@ class Claims:
         session_id: UUID,
         active: Sequence[Claimed],
         *,
+        settling: Sequence[Claimed] = (),
         waiting: Collection[UUID] = (),
         quick: bool = False,
     ) -> Claim:
         """Claim as many due turns as the caps allow beside `active`; raises SessionGone.
 
-        The runs of `waiting` wait for a commit at this moment and take no slot; of `quick` agents more turns are
-        owned than run.
+        Turns of `settling` have only their settlement before them and take no slot, and would be lost with the worker
+        all the same. The runs of `waiting` wait for a commit at this moment and take no slot; of `quick` agents more
+        turns are owned than run.
         """
         caps = widened(self._caps, quick)
         if len(active) >= self._caps.slots * WIDTH:
@@ -128,7 +130,7 @@ class Claims:
         agents = agents_with_room(self._agents.keys() - self._paused().agents, running, caps)
         if len(running) >= caps.slots or not agents:
             return Claim((), again=False)
-        suspects = [turn.head.crashes for turn in active if turn.head.crashes]
+        suspects = [turn.head.crashes for turn in (*active, *settling) if turn.head.crashes]
         wanted = caps.slots - len(running)
         full_accounts = accounts_without_room(running, caps)
         if full_accounts and time.monotonic() < self._ask_others_at:

@@ -111,12 +111,13 @@ class TurnLoop:
                 return False
             await self._give_back_strays()
             active = [each.claimed for each in self._running.values() if not each.agent_ended]
-            if len(self._running) - len(active) >= MAX_SETTLING:
+            settling = [each.claimed for each in self._running.values() if each.agent_ended]
+            if len(settling) >= MAX_SETTLING:
                 return False
             with self._unsure_unless_done():
                 quick = self._pace.is_quicker_than(QUICK_AGENT_SECONDS)
                 claim = await self._claims.claim(
-                    self._session.id, active, waiting=self._execution.waiting, quick=quick
+                    self._session.id, active, settling=settling, waiting=self._execution.waiting, quick=quick
                 )
             for claimed in claim.turns:
                 self._start(claimed)
