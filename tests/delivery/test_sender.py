@@ -10,9 +10,9 @@ from tests.support.delivery import Desk, a_conversation, a_desk, a_reply
 from tests.support.waiting import eventually
 from workers.channels.lab import Fault, LabChannel
 from workers.channels.port import Capability
-from workers.delivery.errors import SessionEnded
 from workers.delivery.loops.sender import SendLimits
 from workers.delivery.policy import CHUNK_FAILED, EXHAUSTED
+from workers.turns.claim import SessionGone
 
 
 @pytest.mark.rule("EN-30")
@@ -226,7 +226,7 @@ async def test_a_session_that_was_taken_over_claims_nothing(desk: Desk) -> None:
     await desk.reply("r")
     await desk.db.execute("update worker_sessions set dead_at = now() where id = $1", desk.session_id)
 
-    with pytest.raises(SessionEnded):
+    with pytest.raises(SessionGone):
         await desk.send()
 
     assert await desk.states() == ["pending"]

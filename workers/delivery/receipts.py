@@ -21,8 +21,8 @@ from workers.postgres.group_commit import GroupCommit
 from workers.postgres.rows import as_rows
 from workers.postgres.sql import load
 from workers.telemetry.metrics import Metrics
+from workers.turns.lanes import hold_lanes
 
-_LOCK_LANES = load(__package__, "lock_lanes")
 _HOLD_ADDRESSES = load(__package__, "hold_addresses")
 _HOLD_SENDERS = load(__package__, "hold_senders")
 _WRITE_RECEIPTS = load(__package__, "write_receipts")
@@ -115,7 +115,7 @@ class Receipts:
 async def _write(tx: Connection, receipts: Sequence[Receipt]) -> tuple[list[bool], list[tuple[str, str]]]:
     """One transaction's statements: lanes, addresses, deliveries, in that order, each by id."""
     if lanes := sorted({r.claimed.lane_id for r in receipts if _ends_recalled(r)}):
-        await tx.fetch(_LOCK_LANES, lanes)
+        await hold_lanes(tx, lanes)
     await _write_holds(tx, receipts)
     rows = await tx.fetch(_WRITE_RECEIPTS, as_rows(_RECEIPT, [_row(receipt) for receipt in receipts]))
     applied = [True] * len(receipts)

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from workers.channels.port import Found, Outgoing
-from workers.delivery.errors import SessionEnded
 from workers.postgres.database import Connection, Row
 from workers.postgres.sql import load
+from workers.turns import store as turns
+from workers.turns.claim import SessionGone
 
-_LOCK_SESSION = load(__package__, "lock_session")
 _LOCK_ADDRESSES = load(__package__, "lock_addresses")
 _CLAIM_HEADS = load(__package__, "claim_heads")
 _MARK_ABANDONED_SENDS = load(__package__, "mark_abandoned_sends")
@@ -90,19 +90,19 @@ class WalkedAddress:
     overdue: bool
 
 
-async def lock_session(tx: Connection, session_id: UUID) -> None:
-    """Hold the session until the transaction ends, so that a takeover waits. Raises SessionEnded."""
-    if await tx.fetchrow(_LOCK_SESSION, session_id) is None:
-        raise SessionEnded(session_id)
+async def hold_session(tx: Connection, session_id: UUID) -> None:
+    """Hold the session until the transaction ends, so that a takeover waits. Raises SessionGone."""
+    if not await turns.hold_session(tx, session_id):
+        raise SessionGone(session_id)
 
 
 async def lock_addresses(
     tx: Connection, session_id: UUID, address_ids: Sequence[int], channels: Sequence[str]
 ) -> LockedAddresses:
-    """Hold the session and lock those that no wait holds; other channels' are left out. Raises SessionEnded."""
+    """Hold the session and lock those that no wait holds; other channels' are left out. Raises SessionGone."""
     rows = await tx.fetch(_LOCK_ADDRESSES, list(address_ids), list(channels), session_id)
     if not rows:
-        await lock_session(tx, session_id)
+        await hold_session(tx, session_id)
     return LockedAddresses(
         locked=[row["id"] for row in rows if row["locked"]],
         busy=[row["id"] for row in rows if not row["locked"]],

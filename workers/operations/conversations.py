@@ -14,12 +14,13 @@ from uuid import UUID
 from schemas.identity import Identity
 from workers.delivery.journal import abandon_pending
 from workers.memory.binding import conversation_lane_key
-from workers.operations import audit, store
+from workers.operations import audit, facts, store
 from workers.operations.errors import ActRefused, NotFound
 from workers.operations.policy import CANCELLED_BY_DELETE, CANCELLED_BY_RESET
 from workers.operations.runs import end_runs
 from workers.postgres.database import Connection, Database
 from workers.postgres.sql import load
+from workers.turns.lanes import hold_lanes
 
 LIST_CONVERSATIONS = load(__package__, "list_conversations")
 FIND_CONVERSATION = load(__package__, "find_conversation")
@@ -121,15 +122,16 @@ async def find_conversation(database: Database, identity: Identity) -> int | Non
 
 
 async def inspect(
-    database: Database, lane_id: int, *, at_most: int = 20, offset: int = 0
+    database: Database, conversation: int | Identity, *, at_most: int = 20, offset: int = 0
 ) -> Inspected | None:
-    """What is kept of a conversation, or None where there is none; creates nothing."""
-    async with database.acquire() as connection:
-        row = await connection.fetchrow(READ_CONVERSATION, lane_id)
+    """What is kept of a conversation, or None where there is none; the server itself lets it create nothing."""
+    async with facts.looking(database) as tx:
+        lane_id = await _lane_of(tx, conversation)
+        row = None if lane_id is None else await tx.fetchrow(READ_CONVERSATION, lane_id)
         if row is None:
             return None
-        items = await connection.fetch(READ_ITEMS, lane_id, at_most, offset)
-        notes = await connection.fetch(READ_LIVE_NOTES, lane_id)
+        items = await tx.fetch(READ_ITEMS, lane_id, at_most, offset)
+        notes = await tx.fetch(READ_LIVE_NOTES, lane_id)
     return Inspected(
         conversation=ConversationLine(*tuple(row)[:10]),
         item_count=row["items"],
@@ -141,38 +143,60 @@ async def inspect(
     )
 
 
-async def reset(database: Database, lane_id: int, actor: str, *, keep_notes: bool = False) -> Renewed:
+async def reset(
+    database: Database, conversation: int | Identity, actor: str, *, keep_notes: bool = False
+) -> Renewed:
     """Begin the next generation: nothing older is recalled, notes only where they are kept.
 
     Old items stay until their retention ends. Raises NotFound, ActRefused (a turn is active).
     """
     async with database.transaction() as tx:
-        renewed = await _renew(tx, lane_id, "reset", CANCELLED_BY_RESET)
+        renewed = await _renew(tx, conversation, "reset", CANCELLED_BY_RESET)
         if keep_notes:
-            await tx.execute(CARRY_NOTES, lane_id, renewed.generation)
+            await tx.execute(CARRY_NOTES, renewed.lane_id, renewed.generation)
         else:
-            await tx.execute(DELETE_NOTES, lane_id)
+            await tx.execute(DELETE_NOTES, renewed.lane_id)
         await _audit(tx, renewed, actor, {"keep_notes": keep_notes})
     return renewed
 
 
-async def delete(database: Database, lane_id: int, actor: str) -> Renewed:
+async def delete(database: Database, conversation: int | Identity, actor: str) -> Renewed:
     """Remove items, notes and their receipts; the tombstone stays. Raises NotFound, ActRefused (a turn is active)."""
     async with database.transaction() as tx:
-        renewed = await _renew(tx, lane_id, "delete", CANCELLED_BY_DELETE)
-        await tx.execute(DELETE_ITEMS, lane_id)
-        await tx.execute(DELETE_NOTES, lane_id)
-        await tx.execute(DELETE_NOTE_OPERATIONS, lane_id)
-        await tx.execute(BURY_CONVERSATION, lane_id)
+        renewed = await _renew(tx, conversation, "delete", CANCELLED_BY_DELETE)
+        for statement in (DELETE_ITEMS, DELETE_NOTES, DELETE_NOTE_OPERATIONS, BURY_CONVERSATION):
+            await tx.execute(statement, renewed.lane_id)
         await _audit(tx, renewed, actor, {})
     return renewed
 
 
-async def _renew(tx: Connection, lane_id: int, act: Literal["reset", "delete"], reason: str) -> Renewed:
-    locked = await store.lock_lanes(tx, [lane_id])
-    row = await tx.fetchrow(READ_CONVERSATION, lane_id)
-    if not locked or row is None:
-        raise NotFound("conversation", str(lane_id), "`parley conversations list` shows the newest")
+async def _lane_of(tx: Connection, conversation: int | Identity) -> int | None:
+    if not isinstance(conversation, Identity):
+        return conversation
+    lane_id: int | None = await tx.fetchval(FIND_CONVERSATION, conversation_lane_key(conversation))
+    return lane_id
+
+
+def unknown(conversation: int | Identity) -> NotFound:
+    """Nobody ever spoke there, or nothing of it is left."""
+    if isinstance(conversation, Identity):
+        name = f"under memory key {conversation.memory_key} at {_place(conversation)}"
+    else:
+        name = str(conversation)
+    return NotFound("conversation", name, "`parley conversations list` shows the newest")
+
+
+def _place(identity: Identity) -> str:
+    return f"{identity.channel}/{identity.account}, chat {identity.chat}, audience {identity.audience}"
+
+
+async def _renew(
+    tx: Connection, conversation: int | Identity, act: Literal["reset", "delete"], reason: str
+) -> Renewed:
+    lane_id = await _lane_of(tx, conversation)
+    locked = [] if lane_id is None else await hold_lanes(tx, [lane_id])
+    if lane_id is None or not locked or await tx.fetchrow(READ_CONVERSATION, lane_id) is None:
+        raise unknown(conversation)
     if (owner := locked[0].owner_run) is not None:
         raise ActRefused(
             f"conversation {lane_id} cannot be changed by {act}",

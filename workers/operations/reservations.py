@@ -10,11 +10,12 @@ from datetime import datetime
 from uuid import UUID
 
 from schemas.run import TERMINAL
-from workers.operations import audit, store
+from workers.operations import audit
 from workers.operations.errors import ActRefused, NotFound
 from workers.operations.policy import ReservationState, refuse_release
 from workers.postgres.database import Database
 from workers.postgres.sql import load
+from workers.turns.lanes import hold_lanes
 
 LIST_RESERVATIONS = load(__package__, "list_reservations")
 READ_RESERVATION = load(__package__, "read_reservation")
@@ -80,7 +81,7 @@ async def release(
         lane = await tx.fetchrow(FIND_RESERVATION_LANE, reservation_id)
         if lane is None:
             raise _unknown(reservation_id)
-        await store.lock_lanes(tx, [lane["lane_id"]])
+        await hold_lanes(tx, [lane["lane_id"]])
         if await tx.fetchrow(LOCK_RESERVATION, reservation_id) is None:
             raise _unknown(reservation_id)
         row = await tx.fetchrow(READ_RESERVATION, reservation_id)

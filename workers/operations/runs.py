@@ -26,6 +26,7 @@ from workers.postgres.database import Connection, Database
 from workers.postgres.sql import load
 from workers.turns import store as turns
 from workers.turns.claim import DEFAULT_RECALL_WAIT
+from workers.turns.lanes import hold_lanes
 from workers.turns.store import Ownership
 
 LIST_RUNS = load(__package__, "list_runs")
@@ -175,7 +176,7 @@ async def cancel_runs_of(database: Database, agent: str, actor: str) -> list[Can
 
 
 async def _cancel(tx: Connection, lanes: dict[UUID, int], actor: str) -> list[Cancelled]:
-    await store.lock_lanes(tx, sorted(set(lanes.values())))
+    await hold_lanes(tx, sorted(set(lanes.values())))
     states = await store.read_run_states(tx, list(lanes))
     results = [_result(state) for state in states]
     await end_runs(tx, [state for state in states if isinstance(decide_cancel(state), EndNow)])

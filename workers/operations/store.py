@@ -1,7 +1,6 @@
 """The statements of an operator's acts. The caller opens the transaction; nothing here commits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from workers.operations.policy import RunState
@@ -9,7 +8,6 @@ from workers.postgres.database import Connection
 from workers.postgres.hints import Hints
 from workers.postgres.sql import load
 
-LOCK_LANES = load(__package__, "lock_lanes")
 FIND_RUNS = load(__package__, "find_runs")
 FIND_OPEN_RUNS = load(__package__, "find_open_runs")
 READ_RUN_STATES = load(__package__, "read_run_states")
@@ -17,22 +15,6 @@ END_QUEUED_RUNS = load(__package__, "end_queued_runs")
 REQUEST_CANCEL = load(__package__, "request_cancel")
 DROP_FREE_READY = load(__package__, "drop_free_ready")
 NOTIFY_HINTS = load(__package__, "notify_hints")
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A locked lane."""
-
-    lane_id: int
-    generation: int
-    owner_run: UUID | None
-
-
-async def lock_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[Lane]:
-    """Lock the lanes in id order, waiting for each."""
-    return [
-        Lane(row["id"], row["generation"], row["owner_run"]) for row in await tx.fetch(LOCK_LANES, lane_ids)
-    ]
 
 
 async def find_runs(tx: Connection, run_ids: Sequence[UUID]) -> dict[UUID, int]:

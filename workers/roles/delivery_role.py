@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from workers.app import App
-from workers.delivery.errors import SessionEnded
 from workers.delivery.loops.consumer import DeliveryConsumer
 from workers.delivery.loops.reconciler import Reconciler
 from workers.delivery.loops.sender import Sender, SendLimits
@@ -18,6 +17,7 @@ from workers.postgres.hints import Hints
 from workers.roles.settings import Settings
 from workers.roles.turns_role import READY
 from workers.telemetry.metrics import Metrics
+from workers.turns.claim import SessionGone
 from workers.turns.session import WorkerSession
 
 
@@ -65,7 +65,7 @@ class DeliveryRole:
                 self._sending = tasks.create_task(self.sender.run(), name="sender")
                 tasks.create_task(self._reconciler.run(), name="reconciler")
                 tasks.create_task(consumer.run(self._commands.handle), name="delivery-commands")
-        except* SessionEnded:
+        except* SessionGone:
             self._session.lost.set()
 
     def begin_drain(self) -> None:

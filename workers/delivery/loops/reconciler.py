@@ -149,7 +149,7 @@ class Reconciler:
     async def resolve_uncertain(self) -> Resolved:
         """Decide about a batch of uncertain deliveries, asking their channels; sends nothing."""
         async with self._db.transaction() as tx:
-            await store.lock_session(tx, self._session_id)
+            await store.hold_session(tx, self._session_id)
             leased = await store.lease_uncertain(
                 tx, self._session_id, self._limits.batch, self._look_up_lease, self._names
             )

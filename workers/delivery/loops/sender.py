@@ -144,7 +144,7 @@ class Sender:
         self._taken.set()
 
     async def run(self) -> None:
-        """Send what is offered until `stop()`. Raises SessionEnded when the session was taken over."""
+        """Send what is offered until `stop()`. Raises SessionGone when the session was taken over."""
         try:
             async with asyncio.TaskGroup() as sends:
                 while not self._stopping:
@@ -244,7 +244,7 @@ class Sender:
         self._timers.add(timer)
 
     async def _claim(self, address_ids: Sequence[int]) -> _Claim:
-        """Raises SessionEnded; a unique violation (somebody is sending there) leaves that address out."""
+        """Raises SessionGone; a unique violation (somebody is sending there) leaves that address out."""
         at = self._monotonic()
         try:
             async with self._db.transaction() as tx:
