@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import shift_clock
 from tests.support.desk import Desk, a_desk
 from tests.support.events import an_agent, an_event
 from tests.support.turn_worker import Orders, a_worker
@@ -204,6 +205,7 @@ async def test_a_suspect_that_is_not_settled_keeps_others_out(
         monkeypatch.setattr(desk.settlements, "settle", late)
         await desk.loop.run_once()
         await asyncio.wait_for(asked.wait(), 10)
+        await shift_clock(desk.database, timedelta(seconds=2))
         await desk.loop.run_once()
         alone = desk.loop.active
         may_settle.set()
