@@ -123,3 +123,10 @@ class OperatorDesk:
         """(actor, act, subject) of the audit, in order."""
         rows = await self.db.fetch("select actor, act, subject from audit order by id")
         return [(row["actor"], row["act"], row["subject"]) for row in rows]
+
+    async def rows_of_every_table(self) -> dict[str, int]:
+        """How many rows each table of the schema holds."""
+        tables = await self.db.fetch("select relname from pg_stat_user_tables order by relname")
+        return {
+            row["relname"]: await self.value(f'select count(*) from "{row["relname"]}"') for row in tables
+        }

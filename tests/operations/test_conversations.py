@@ -1,9 +1,11 @@
 """Resetting and deleting a conversation: the next generation begins, and nothing of the old one comes back."""
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.identity import Identity
-from tests.operations.desk import OperatorDesk
+from tests.operations.desk import OperatorDesk, an_agent
 from workers.operations.conversations import delete, find_conversation, inspect, reset
 from workers.operations.errors import ActRefused, NotFound
 from workers.operations.runs import cancel_runs
@@ -104,12 +106,81 @@ async def test_a_reset_keeps_notes_when_asked_and_the_old_transcript_stays_unrec
     assert again.notes == ()
 
 
-async def test_inspecting_an_unknown_conversation_gives_nothing_and_creates_nothing(
+@pytest.mark.rule("CM-61")
+async def test_an_unknown_conversation_gives_nothing_and_every_table_stays_as_it_was(
     desk: OperatorDesk,
 ) -> None:
-    assert await inspect(desk.db, 4711) is None
-    assert await find_conversation(desk.db, IDENTITY) is None
-    with pytest.raises(NotFound):
-        await reset(desk.db, 4711, "ann")
+    await a_conversation_with_notes(desk)
+    unknown = replace(IDENTITY, audience="direct")
+    before = await desk.rows_of_every_table()
 
-    assert await desk.value("select count(*) from lanes") == 0
+    for which in (unknown, 4711):
+        assert await inspect(desk.db, which) is None
+        for act in (reset, delete):
+            with pytest.raises(NotFound):
+                await act(desk.db, which, "ann")
+    assert await find_conversation(desk.db, unknown) is None
+
+    assert await desk.rows_of_every_table() == before
+    assert before["items"] > 0
+
+
+@pytest.mark.rule("CM-17", "CM-60")
+async def test_a_conversation_is_named_by_its_memory_key_whatever_the_agent_is_called(
+    desk: OperatorDesk,
+) -> None:
+    desk.agents = {"renamed": an_agent("renamed", conversation="helper")}
+    run_id = await desk.a_queued_run("renamed")
+    lane_id = await find_conversation(desk.db, IDENTITY)
+    by_name = replace(IDENTITY, memory_key="renamed")
+
+    assert await inspect(desk.db, by_name) is None
+    found = await inspect(desk.db, IDENTITY)
+    assert found is not None
+    assert (found.conversation.lane_id, found.open_runs) == (lane_id, 1)
+    done = await reset(desk.db, IDENTITY, "ann")
+    gone = await delete(desk.db, IDENTITY, "ann")
+
+    assert (done.lane_id, done.generation, gone.generation) == (lane_id, 1, 2)
+    assert (await desk.status(run_id))[0] == "cancelled"
+    with pytest.raises(NotFound, match="memory key renamed"):
+        await reset(desk.db, by_name, "ann")
+
+
+PARTS = [
+    ("memory_key", "HELPER"),
+    ("channel", "Slack"),
+    ("account", "T1 "),
+    ("chat", "C1"),
+    ("chat", "C1/17.50"),
+    ("audience", "direct"),
+]
+
+
+@pytest.mark.rule("CM-61", "CM-18")
+@pytest.mark.parametrize(("part", "other"), PARTS)
+async def test_a_name_that_differs_in_one_part_names_nothing(
+    desk: OperatorDesk, part: str, other: str
+) -> None:
+    await desk.a_queued_run()
+
+    assert await inspect(desk.db, IDENTITY) is not None
+    assert await inspect(desk.db, replace(IDENTITY, **{part: other})) is None
+
+
+@pytest.mark.rule("CM-61")
+async def test_items_are_inspected_page_by_page_newest_first(desk: OperatorDesk) -> None:
+    await desk.a_queued_run()
+    lane_id = await find_conversation(desk.db, IDENTITY)
+    await desk.db.execute(
+        "insert into items (lane_id, generation, kind, status, run_id, event_id, body, body_bytes)"
+        " select $1, 0, 'input', 'accepted', gen_random_uuid(), 'e' || n, 'text ' || n, 6"
+        " from generate_series(1, 5) n",
+        lane_id,
+    )
+
+    pages = [await inspect(desk.db, IDENTITY, at_most=2, offset=offset) for offset in (0, 2, 4, 6)]
+
+    texts = [[item.body for item in page.items] for page in pages if page is not None]
+    assert texts == [["text 5", "text 4"], ["text 3", "text 2"], ["text 1"], []]
+    assert {page.item_count for page in pages if page is not None} == {5}

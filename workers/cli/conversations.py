@@ -1,16 +1,14 @@
 """`parley conversations`: list, inspect, reset, delete."""
 
-from typing import Annotated
-
 import typer
 
+from schemas.identity import Identity
 from workers.cli.edge import run
+from workers.cli.identities import Account, Audience, Channel, Chat, MemoryKey, Number, named
 from workers.cli.output import plain, print_fields, print_json, print_line, print_table
 from workers.cli.usage import AtMost, Json
 
 group = typer.Typer(no_args_is_help=True, help="Look at conversations, reset or delete one.")
-
-Which = Annotated[int, typer.Argument(metavar="CONVERSATION", help="Its number, as `list` shows it.")]
 
 
 @group.command("list")
@@ -27,28 +25,48 @@ def list_(
 
 @group.command()
 def inspect(
-    which: Which,
+    number: Number = None,
+    memory_key: MemoryKey = None,
+    channel: Channel = None,
+    account: Account = None,
+    chat: Chat = None,
+    audience: Audience = None,
     at_most: AtMost = 20,
     offset: int = typer.Option(0, min=0, help="Leave out this many of the newest items."),
     as_json: Json = False,
 ) -> None:
     """What is kept of a conversation: items newest first, and notes. Shows what people wrote."""
-    run(_inspect(which, at_most, offset, as_json))
+    run(_inspect(named(number, memory_key, channel, account, chat, audience), at_most, offset, as_json))
 
 
 @group.command()
 def reset(
-    which: Which,
+    number: Number = None,
+    memory_key: MemoryKey = None,
+    channel: Channel = None,
+    account: Account = None,
+    chat: Chat = None,
+    audience: Audience = None,
     keep_notes: bool = typer.Option(False, "--keep-notes", help="Take the notes over."),
     as_json: Json = False,
 ) -> None:
     """Begin anew: nothing older is recalled. Refused while a turn is active. Audited."""
+    which = named(number, memory_key, channel, account, chat, audience)
     run(_renew(which, keep_notes, as_json, delete=False))
 
 
 @group.command()
-def delete(which: Which, as_json: Json = False) -> None:
+def delete(
+    number: Number = None,
+    memory_key: MemoryKey = None,
+    channel: Channel = None,
+    account: Account = None,
+    chat: Chat = None,
+    audience: Audience = None,
+    as_json: Json = False,
+) -> None:
     """Remove items, notes and their receipts; a tombstone stays. Refused while a turn is active. Audited."""
+    which = named(number, memory_key, channel, account, chat, audience)
     run(_renew(which, False, as_json, delete=True))
 
 
@@ -75,17 +93,16 @@ async def _list(
     )
 
 
-async def _inspect(which: int, at_most: int, offset: int, as_json: bool) -> None:
+async def _inspect(which: int | Identity, at_most: int, offset: int, as_json: bool) -> None:
     from workers.cli.connect import open_database
     from workers.operations import conversations
 
     async with open_database() as database:
         found = await conversations.inspect(database, which, at_most=at_most, offset=offset)
+    if found is None:
+        raise conversations.unknown(which)
     if as_json:
         print_json(found)
-        return
-    if found is None:
-        print_line(f"there is no conversation {which}")
         return
     counts = {
         "items": found.item_count,
@@ -104,7 +121,7 @@ async def _inspect(which: int, at_most: int, offset: int, as_json: bool) -> None
     print_table(("note", "expires", "text"), [(n.key, n.expires_at, n.body) for n in found.notes], "no notes")
 
 
-async def _renew(which: int, keep_notes: bool, as_json: bool, *, delete: bool) -> None:
+async def _renew(which: int | Identity, keep_notes: bool, as_json: bool, *, delete: bool) -> None:
     from workers.cli.connect import open_database, operator
     from workers.operations import conversations
 
@@ -117,6 +134,6 @@ async def _renew(which: int, keep_notes: bool, as_json: bool, *, delete: bool) -
         print_json(renewed)
         return
     print_line(
-        f"{renewed.act} of conversation {which} done: generation {renewed.generation}, "
+        f"{renewed.act} of conversation {renewed.lane_id} done: generation {renewed.generation}, "
         f"{renewed.cancelled_runs} runs cancelled, {renewed.abandoned_deliveries} deliveries abandoned"
     )
