@@ -51,6 +51,11 @@ class Desk:
         rows = await self.database.fetch("select kind, count(*) from lanes group by kind")
         return {row[0]: row[1] for row in rows}
 
+    async def expire(self, at_most: int = 1000) -> int:
+        """Remove expired reservations, as a pruning does; returns how many."""
+        async with self.database.transaction() as tx:
+            return await store.delete_expired_reservations(tx, at_most)
+
     async def count(self, table: str) -> int:
         return int((await self.database.fetch(f"select count(*) from {table}"))[0][0])
 

@@ -34,10 +34,10 @@ async def test_an_expired_reservation_stays_until_its_run_is_terminal(desk: Desk
     await desk.admit(BOUND, event)
     await shift_clock(desk.database, TTL + timedelta(hours=1))
 
-    kept = await desk.admission.expire_reservations()
+    kept = await desk.expire()
     again = await desk.admit(BOUND, event)
     await desk.database.execute("update runs set status = 'succeeded', finished_at = now()")
-    removed = await desk.admission.expire_reservations()
+    removed = await desk.expire()
 
     assert (kept, removed) == (0, 1)
     assert [type(outcome) for outcome in again] == [Duplicate]
@@ -50,7 +50,7 @@ async def test_a_terminal_run_keeps_its_reservation_until_it_expires(desk: Desk)
     await desk.database.execute("update runs set status = 'succeeded', finished_at = now()")
     await shift_clock(desk.database, TTL - timedelta(hours=1))
 
-    removed = await desk.admission.expire_reservations()
+    removed = await desk.expire()
 
     assert removed == 0
     assert [type(outcome) for outcome in await desk.admit(BOUND, event)] == [Duplicate]
@@ -64,10 +64,10 @@ async def test_expiry_goes_in_batches_and_beside_a_locked_row(desk: Desk) -> Non
 
     async with desk.database.transaction() as tx:
         await tx.execute("select from reservations order by id limit 1 for update")
-        removed = [await desk.admission.expire_reservations(at_most=4) for _ in range(3)]
+        removed = [await desk.expire(at_most=4) for _ in range(3)]
 
     assert removed == [4, 2, 0]
-    assert await desk.admission.expire_reservations() == 1
+    assert await desk.expire() == 1
 
 
 @pytest.mark.rule("EN-11")
@@ -142,7 +142,7 @@ async def test_after_a_reset_an_orphan_is_unhealable_until_it_expires(desk: Desk
     refused = await desk.admit(BOUND, event)
 
     await shift_clock(desk.database, TTL * 2)
-    await desk.admission.expire_reservations()
+    await desk.expire()
 
     assert isinstance(first, Admitted)
     assert refused == [Unhealable(first.run_id)]

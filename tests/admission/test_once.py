@@ -190,7 +190,7 @@ async def test_a_reservation_that_expires_between_meeting_and_reading_it_is_made
     await desk.admit(ECHO, event)
     await desk.database.execute("update runs set status = 'succeeded', finished_at = now()")
     await shift_clock(desk.database, timedelta(days=8))
-    before_reading(desk.admission.expire_reservations)
+    before_reading(desk.expire)
 
     [outcome] = await desk.admit(ECHO, event)
 

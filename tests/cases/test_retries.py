@@ -9,7 +9,8 @@ from tests.support.clock import shift_clock
 from tests.support.events import a_record, an_event, sealed
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.topics import Topics
-from workers.admission.service import Admission
+from workers.admission.store import delete_expired_reservations
+from workers.postgres.database import Database
 from workers.roles.settings import MIN_IDEMPOTENCY_TTL, Settings
 
 
@@ -29,11 +30,11 @@ async def test_pb_19_every_retry_of_a_reservations_life_is_recognized_and_a_late
         for after in retries:
             await shift_clock(desk.database, after - passed)
             passed = after
-            await Admission(desk.database).expire_reservations()
+            await expire(desk.database)
             await desk.take(a_record(sealed(event)))
         await desk.database.execute("update runs set status = 'succeeded', finished_at = parley_now()")
         await shift_clock(desk.database, lifetime - passed + timedelta(seconds=1))
-        await Admission(desk.database).expire_reservations()
+        await expire(desk.database)
         left = await desk.database.fetch("select from reservations")
         old = sealed(event, now=now - lifetime - timedelta(seconds=1))
         await desk.take(a_record(old))
@@ -45,3 +46,9 @@ async def test_pb_19_every_retry_of_a_reservations_life_is_recognized_and_a_late
     assert age_limit <= lifetime
     assert lifetime > settings.retention + timedelta(days=1)
     assert lifetime > MIN_IDEMPOTENCY_TTL > max(retries[:-1])
+
+
+async def expire(database: Database) -> None:
+    """What a pruning does with reservations."""
+    async with database.transaction() as tx:
+        await delete_expired_reservations(tx, 1000)

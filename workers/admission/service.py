@@ -104,8 +104,3 @@ class Admission:
             await store.heal(tx, heals, lanes)
             ours |= {candidate.run_id for candidate in heals.values()}
         return outcomes
-
-    async def expire_reservations(self, at_most: int = 1000) -> int:
-        """Remove expired reservations whose runs are terminal; returns how many (fewer than `at_most`: done)."""
-        async with self._database.transaction() as tx:
-            return await store.delete_expired_reservations(tx, at_most)
