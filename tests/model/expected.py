@@ -198,18 +198,17 @@ class Book:
             return "no"
         if self.owner is not None:
             return "yes"
-        waited_for = [r for r in self._open_replies() if r.at + RECALL_WAIT > now]
-        if any(reply.run.generation == self.generation for reply in waited_for):
+        replies = [reply for run in self.runs for reply in run.replies if reply.recalled]
+        if any(r.open and r.at + RECALL_WAIT > now and r.run.generation == self.generation for r in replies):
             return "no"
-        return "either" if waited_for else "yes"
-
-    def _open_replies(self) -> list[Reply]:
-        return [reply for run in self.runs for reply in run.replies if reply.recalled and reply.open]
+        # Where an older reply is still in doubt, the wait may count from the last reply, open or not.
+        waits = any(r.open for r in replies) and any(r.at + RECALL_WAIT > now for r in replies)
+        return "either" if waits else "yes"
 
     runs: list[Run] = field(default_factory=list)
 
     def begin(self, run: Run, holder: object, now: float) -> None:
-        """The claim: the snapshot is frozen once, the input enters the transcript, what is too old or too much leaves."""
+        """The claim: the snapshot is frozen once, the input enters the transcript, old and surplus items leave."""
         assert run is self.queue[0], "turns go in admission order"
         assert self.owner in (None, run), "a conversation has one owner"
         assert run.generation == self.generation

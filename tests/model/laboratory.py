@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from schemas.errors import ParleyError
 from schemas.event import Event
 from tests.model import expected
 from tests.support.clock import shift_clock
@@ -21,7 +22,6 @@ from tests.support.desk import allow
 from tests.support.events import an_agent, candidates_of
 from tests.support.faults import Faults
 from workers.admission.service import Admission
-from workers.agents.agent import Agent
 from workers.agents.turn import Turn
 from workers.channels.lab import Fault, LabChannel, MemoryLedger
 from workers.channels.port import Capability, Outcome, Outgoing
@@ -44,10 +44,12 @@ from workers.turns.settle import Settlements
 
 T = TypeVar("T")
 
-TABLES: Final = (
-    "ready turns note_operations notes items run_steps delivery_attempts deliveries addresses send_holds reservations"
-    " runs conversations lanes worker_sessions audit leases"
-).split()
+EMPTY: Final = """
+delete from ready; delete from turns; delete from note_operations; delete from notes; delete from items;
+delete from run_steps; delete from delivery_attempts; delete from deliveries; delete from addresses;
+delete from send_holds; delete from reservations; delete from runs; delete from conversations; delete from lanes;
+delete from worker_sessions; delete from audit; delete from leases
+"""
 LIMITS: Final = Limits(
     max_items=expected.RECALLED_ITEMS,
     max_stored_items=expected.STORED_ITEMS,
@@ -116,9 +118,9 @@ class Worker:
     receipts_written: int = 0
 
     @property
-    def waiting(self) -> list[str]:
-        """The keys of the messages that its channels hold."""
-        return [key for channel in self.channels.values() for key in channel.waiting]
+    def waiting(self) -> list[Outgoing]:
+        """The messages that its channels hold."""
+        return [held for channel in self.channels.values() for held, _ in channel.waiting.values()]
 
 
 class Laboratory:
@@ -153,7 +155,7 @@ class Laboratory:
 
     async def _empty(self) -> None:
         async with self.database.acquire() as connection:
-            await connection.execute("; ".join(f"delete from {table}" for table in TABLES))
+            await connection.execute(EMPTY)
             # A day ahead: sessions may be taken over, however young the server is.
             await connection.execute(
                 "create or replace function parley_now() returns timestamptz language sql stable parallel safe as"
@@ -193,9 +195,7 @@ class Laboratory:
             receipts=receipts,
             sender=sender,
             reconciler=Reconciler(self.database, channels, session_id, sender, receipts, metrics),
-            recovery=Recovery(
-                self.database, AGENTS, lease_for=timedelta(seconds=1), recall_wait=RECALL_WAIT
-            ),
+            recovery=Recovery(self.database, AGENTS, lease_for=timedelta(seconds=1), recall_wait=RECALL_WAIT),
             faults=faults,
         )
 
@@ -301,8 +301,9 @@ class Laboratory:
 async def _until(worker: Worker, holds: Callable[[], bool]) -> None:
     while worker.sending is not None and not holds():
         if worker.sending.done():
-            worker.sending.result()
-            worker.sending = None
+            ended, worker.sending = worker.sending.exception(), None
+            if ended is not None and (worker.renews or not isinstance(ended, ParleyError)):
+                raise ended
         await asyncio.sleep(0.0005)
 
 

@@ -139,11 +139,7 @@ def _operations(found: Found, book: Book) -> None:
         for row in found.operations
         if row["lane_id"] == book.lane_id
     }
-    must = {
-        (run.run_id, step, 0, act, key)
-        for run in book.runs
-        for step, (act, key) in run.receipts.items()
-    }
+    must = {(run.run_id, step, 0, act, key) for run in book.runs for step, (act, key) in run.receipts.items()}
     same(f"the note operations of {book.name}", held, must)
 
 

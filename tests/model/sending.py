@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from tests.model import observed
-from tests.model.expected import SEND_HELD_FOR, Chunk, ChunkState, Reply, Run
+from tests.model.expected import SEND_HELD_FOR, Chunk, ChunkState, Reply
 from tests.model.laboratory import Laboratory, Worker
 from workers.channels.lab import Fault
 
@@ -22,10 +21,10 @@ FAULTS: Final[dict[str, Fault | None]] = {
 class Sending:
     """Every chunk in the order of its address, and what the workers do with it."""
 
-    def __init__(self, laboratory: Laboratory, runs: Sequence[Run]) -> None:
+    def __init__(self, laboratory: Laboratory) -> None:
         self._lab = laboratory
-        self._runs = runs
         self._chunks: dict[str, Chunk] = {}
+        self._taken: set[tuple[str, int]] = set()
 
     @property
     def waiting(self) -> bool:
@@ -42,10 +41,11 @@ class Sending:
 
     def taken_by(self, worker: Worker, now: float) -> None:
         """What the worker's channels hold now is being sent: it was pending, and next at its address."""
-        for key in worker.waiting:
-            chunk = self._chunks[key]
-            if chunk.state == "sending" and chunk.sender is worker:
+        for outgoing in worker.waiting:
+            if (outgoing.key, outgoing.attempt) in self._taken:
                 continue
+            self._taken.add((outgoing.key, outgoing.attempt))
+            chunk = self._chunks[outgoing.key]
             observed.same(f"what {worker.name} sends, {chunk.text!r}", chunk.state, "pending")
             for earlier in self._before(chunk):
                 stuck = any(other.state == "uncertain" for other in earlier.reply.chunks)
@@ -115,18 +115,20 @@ class Sending:
         observed.same(f"{chunk.text!r} before it was resolved as {state}", chunk.state, "uncertain")
         arrived = self._lab.peer_holds(chunk.key)
         blind = chunk.reply.run.book.name == "elsewhere"
+        absent = not arrived and not blind
         match state:
             case "sent":
                 assert arrived, f"{chunk.text!r} counts as sent, and nobody received it"
                 chunk.state = "sent"
             case "pending":
-                assert not (arrived or blind or chunk.cancelled), f"{chunk.text!r} is to be sent again"
+                observed.same(f"{chunk.text!r} cancelled, and to be sent again", chunk.cancelled, False)
+                assert absent, f"{chunk.text!r} is to be sent again, and may have arrived"
                 chunk.state, chunk.doubted = "pending", False
             case "unknown":
                 assert blind or not arrived, f"{chunk.text!r} could be asked about, and is unknown"
                 chunk.state = "unknown"
             case "failed":
-                assert not (arrived or blind), f"{chunk.text!r} counts as failed, and may have arrived"
+                assert absent, f"{chunk.text!r} counts as failed, and may have arrived"
                 chunk.state, chunk.doubted = "failed", False
                 chunk.reply.fail_rest(chunk)
             case other:
