@@ -1,8 +1,20 @@
-"""The database's clock, moved: every decision in SQL reads `parley_now()`, and a test's own database may shift it."""
+"""Clocks, moved: the one of the database, which decides (`parley_now()`; a test may shift its own), and a process's."""
 
 from datetime import timedelta
+from typing import Final
 
 from workers.postgres.database import Database
+
+# faketime names a semaphore by its process id, leaves it behind when it is killed, and starts only where none is.
+_FAKETIME: Final = (
+    "rm -f /dev/shm/sem.faketime_sem_$$ /dev/shm/faketime_shm_$$;"
+    ' exec faketime --exclude-monotonic -m -f "$0" "$@"'
+)
+
+
+def with_clock_off(seconds: int) -> tuple[str, ...]:
+    """What to put before a command so that its process sees another time of day; its monotonic clock stays."""
+    return ("sh", "-c", _FAKETIME, f"{seconds:+d}s")
 
 
 async def shift_clock(database: Database, by: timedelta) -> None:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -136,6 +136,18 @@ class Process:
     async def ended(self, within: timedelta = timedelta(seconds=60)) -> int:
         """The exit code; negative is a signal."""
         return await asyncio.wait_for(self._process.wait(), within.total_seconds())
+
+    async def works(self, holds: Callable[[], Awaitable[bool]], within: timedelta) -> None:
+        """Wait until its work shows; fails with its log, and at once when it has ended."""
+
+        async def shows() -> bool:
+            assert self._process.returncode is None, f"it ended with {self._process.returncode}"
+            return await holds()
+
+        try:
+            await eventually("it works", shows, within)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from error
 
     @property
     def is_stopped(self) -> bool:
