@@ -5,7 +5,8 @@ runs, run_steps, deliveries, delivery_attempts,
 lanes of runs and keys                           runs, and until the reservation is gone
 note_operations                                  until their run has ended
 items                                            the app's Limits.retention and max_stored_items, or conversations
-conversations, their lanes                       conversations (None: for ever), once nothing of it is left
+conversations, their lanes                       conversations (None: for ever), once nothing of it is left; a tombstone
+                                                 also until the reservations from before it are gone
 notes                                            their own expiry, or as long as their conversation
 mailbox, audit, addresses                        settings of those names
 worker_sessions, send_holds                      sessions
