@@ -40,6 +40,14 @@ LINES_A_SECOND: Final = 4.0
 SENT: Final = b'"event":"delivery.sent"'
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How much a worker had said, and how large it was."""
+
+    lines: int
+    resident_bytes: int
+
+
 class Served:
     """One `parley serve`; `port` is its probes'."""
 
@@ -82,6 +90,15 @@ class Served:
 
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text("ascii").split()[1]) * 4096
+
+    def mark(self) -> Mark:
+        """Where it stands before a fault."""
+        return Mark(self.lines(), self.resident_bytes())
+
+    def has_stayed_small(self, since: Mark, lines: int = 200) -> None:
+        """Assert that the fault since then cost few lines and little memory."""
+        assert self.lines() - since.lines < lines, self.told()
+        assert self.resident_bytes() - since.resident_bytes < GROWTH_BYTES
 
     def told(self) -> str:
         return self.log.read_text("utf-8", "replace")[-6000:]

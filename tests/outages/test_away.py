@@ -69,7 +69,7 @@ async def test_a_service_that_goes_away_later_is_waited_for(site: Site, service:
 async def test_services_that_come_and_go_again_and_again_lose_and_repeat_nothing(site: Site) -> None:
     worker = site.serve()
     await worker.ready()
-    begun, resident = worker.lines(), worker.resident_bytes()
+    before = worker.mark()
     for number in range(12):
         proxy = site.through["kafka" if number % 2 else "postgres"]
         proxy.refuse()
@@ -79,8 +79,7 @@ async def test_services_that_come_and_go_again_and_again_lose_and_repeat_nothing
         await asyncio.sleep(0.1 * (number % 3))
     await worker.ready()
     await site.answered()
-    assert worker.lines() - begun < 300, worker.told()
-    assert worker.resident_bytes() - resident < 64 * 2**20
+    worker.has_stayed_small(before, lines=300)
 
 
 @pytest.mark.long
