@@ -63,7 +63,7 @@ def a_channel(ledger: Path, capability: Capability, point: str = "") -> DyingCha
 
 async def main(url: str, ledger: str, capability: str, point: str) -> None:
     channel = a_channel(Path(ledger), Capability(capability), point)
-    async with a_desk(url, channel, after=lambda here: die_at(here, point)) as desk:
+    async with a_desk(url, channel, reached=lambda here: die_at(here, point)) as desk:
         await desk.send()
         await desk.reconciler.run_once()
 

@@ -182,7 +182,7 @@ class Laboratory:
             session_id,
             name,
         )
-        receipts = Receipts(self.database, metrics, after=lambda point: written(point))
+        receipts = Receipts(self.database, metrics, reached=lambda point: written(point))
         channels = {name: HeldChannel(name, able, self.peers[name]) for name, able in CAPABILITIES.items()}
         sender = Sender(self.database, channels, session_id, receipts, metrics, jitter=lambda: 0.0)
         worker: Worker = Worker(

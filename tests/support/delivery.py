@@ -176,7 +176,7 @@ async def a_desk(
     others: Mapping[str, Channel] | None = None,
     limits: SendLimits | None = None,
     retries: Retries | None = None,
-    after: Callable[[str], None] = lambda point: None,
+    reached: Callable[[str], None] = lambda point: None,
     monotonic: Callable[[], float] | None = None,
     flushers: int = 2,
     max_size: int = 8,
@@ -185,7 +185,7 @@ async def a_desk(
     channel = channel or LabChannel()
     db = await Database.open(url, max_size=max_size)
     metrics = Metrics()
-    receipts = Receipts(db, metrics, after=after, flushers=flushers)
+    receipts = Receipts(db, metrics, reached=reached, flushers=flushers)
     session_id = await a_session(db)
     channels: dict[str, Channel] = {channel.name: channel, **(others or {})}
     limits, retries = limits or SendLimits(), retries or Retries()
@@ -199,7 +199,7 @@ async def a_desk(
         limits=limits,
         retries=retries,
         jitter=lambda: 0.0,
-        after=after,
+        reached=reached,
         **clock,
     )
     reconciler = Reconciler(
@@ -212,7 +212,7 @@ async def a_desk(
         limits=ReconcileLimits(every=timedelta(seconds=0.2)),
         sending=limits,
         retries=retries,
-        after=after,
+        reached=reached,
     )
     try:
         yield Desk(db, channel, sender, reconciler, receipts, session_id, metrics)

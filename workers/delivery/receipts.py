@@ -53,7 +53,7 @@ class Receipts:
         metrics: Metrics,
         *,
         lanes_ready: Callable[[], None] = lambda: None,
-        after: Callable[[str], None] = lambda point: None,
+        reached: Callable[[str], None] = lambda point: None,
         max_batch: int = 256,
         flushers: int = 1,
         patience: timedelta | None = None,
@@ -61,7 +61,7 @@ class Receipts:
         self._db = db
         self._metrics = metrics
         self._lanes_ready = lanes_ready
-        self._after = after
+        self._reached = reached
         self._queue: GroupCommit[Receipt, bool] = GroupCommit(
             "receipts",
             self._apply,
@@ -83,8 +83,8 @@ class Receipts:
     async def _apply(self, receipts: Sequence[Receipt]) -> list[bool]:
         async with self._db.transaction() as tx:
             applied, chunks = await _write(tx, receipts)
-            self._after("receipt written")
-        self._after("receipt committed")
+            self._reached("receipt written")
+        self._reached("receipt committed")
         for chunk in chunks:
             self._metrics.deliveries.labels(chunk[0], chunk[1]).inc()
         if any(ok and _ends_recalled(receipt) for ok, receipt in zip(applied, receipts, strict=True)):

@@ -40,9 +40,9 @@ class DeliveryRole:
             lease_for=settings.lease_for,
             margin=min(timedelta(seconds=3), settings.lease_for / 4),
         )
-        self._receipts = Receipts(database, metrics, lanes_ready=lambda: hints.hint(READY), after=reached)
+        self._receipts = Receipts(database, metrics, lanes_ready=lambda: hints.hint(READY), reached=reached)
         self.sender = Sender(
-            database, app.channels, session.id, self._receipts, metrics, limits=limits, after=reached
+            database, app.channels, session.id, self._receipts, metrics, limits=limits, reached=reached
         )
         self._reconciler = Reconciler(
             database,
@@ -52,7 +52,7 @@ class DeliveryRole:
             self._receipts,
             metrics,
             sending=limits,
-            after=reached,
+            reached=reached,
         )
         self._commands = DeliveryConsumer(self.sender, metrics)
         self._session = session

@@ -95,7 +95,7 @@ class Reconciler:
         limits: ReconcileLimits = DEFAULT_ROUNDS,
         sending: SendLimits = DEFAULT_LIMITS,
         retries: Retries = DEFAULT_RETRIES,
-        after: Callable[[str], None] = lambda point: None,
+        reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._db = db
         self._channels = channels
@@ -107,7 +107,7 @@ class Reconciler:
         self._limits = limits
         self._sending = sending
         self._retries = retries
-        self._after = after
+        self._reached = reached
         longest = max((c.transport_timeout for c in channels.values()), default=timedelta(0))
         self._look_up_lease = longest + timedelta(seconds=10)
         self._longest_send = sending.lease_for + longest + limits.grace
@@ -153,7 +153,7 @@ class Reconciler:
             leased = await store.lease_uncertain(
                 tx, self._session_id, self._limits.batch, self._look_up_lease, self._names
             )
-        self._after("uncertain leased")
+        self._reached("uncertain leased")
         async with asyncio.TaskGroup() as group:
             room = asyncio.Semaphore(self._sending.concurrency)
             tasks = [group.create_task(self._resolve(each, room)) for each in leased]
@@ -222,7 +222,7 @@ class Reconciler:
         if isinstance(decision, AskChannel):
             async with room:
                 asked = await self._ask(leased)
-            self._after("asked")
+            self._reached("asked")
             decision = decide_uncertain(doubt, asked, leased.now, self._retries)
         verdict = _verdict(decision, leased.now)
         outcome, detail = _told(asked or lookup, decision)

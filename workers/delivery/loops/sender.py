@@ -93,7 +93,7 @@ class Sender:
         retries: Retries = DEFAULT_RETRIES,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
-        after: Callable[[str], None] = lambda point: None,
+        reached: Callable[[str], None] = lambda point: None,
     ) -> None:
         self._db = db
         self._channels = channels
@@ -105,7 +105,7 @@ class Sender:
         self._retries = retries
         self._monotonic = monotonic
         self._jitter = jitter
-        self._after = after
+        self._reached = reached
         self._offered: dict[int, None] = {}
         self._sending: set[int] = set()
         self._again: set[int] = set()
@@ -252,14 +252,14 @@ class Sender:
                 deliveries: list[Claimed] = []
                 if addresses.locked:
                     deliveries = await store.claim_heads(tx, self._session_id, addresses.locked, HEAD_HOLD)
-                self._after("claim written")
+                self._reached("claim written")
         except asyncpg.UniqueViolationError:
             if len(address_ids) == 1:
                 return _Claim([], [], at)
             half = len(address_ids) // 2
             first, second = await self._claim(address_ids[:half]), await self._claim(address_ids[half:])
             return _Claim(first.deliveries + second.deliveries, first.busy + second.busy, first.at)
-        self._after("claim committed")
+        self._reached("claim committed")
         return _Claim(deliveries, addresses.busy, at)
 
     async def _deliver(self, claimed: Claimed, claim_at: float) -> Verdict:
@@ -272,7 +272,7 @@ class Sender:
         self._pace.note(seconds)
         self._metrics.attempts.labels(claimed.channel, word).inc()
         self._metrics.send_seconds.labels(claimed.channel).observe(seconds)
-        self._after("sent")
+        self._reached("sent")
         verdict = decide_receipt(
             outcome,
             failures=claimed.failures,
