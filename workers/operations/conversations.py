@@ -1,23 +1,28 @@
 """Look at a conversation, reset it (forget from here on) or delete it (remove what was kept).
 
 Both move the lane to its next generation, so that work of the old one restores nothing; both refuse while a turn is
-active and name its run. Queued runs of the old generation end as cancelled, unsent replies are abandoned. A deleted
-conversation leaves a tombstone: its row, its generation, and the moment.
+active and name its run, or wait for its end (`quiet`). Queued runs of the old generation end as cancelled, unsent
+replies are abandoned. A deleted conversation leaves a tombstone: its row, its generation, and the moment.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
 from schemas.identity import Identity
 from workers.delivery.journal import abandon_pending
 from workers.memory.binding import conversation_lane_key
+from workers.memory.limits import Limits
 from workers.operations import audit, facts, store
-from workers.operations.errors import ActRefused, NotFound
+from workers.operations.errors import NotFound, TurnActive
 from workers.operations.policy import CANCELLED_BY_DELETE, CANCELLED_BY_RESET
+from workers.operations.quiet import WITHIN, WhenActive, once_quiet
+from workers.operations.retention import Retention
 from workers.operations.runs import end_runs
+from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Connection, Database
 from workers.postgres.sql import load
 from workers.turns.lanes import hold_lanes
@@ -143,31 +148,86 @@ async def inspect(
     )
 
 
+def _unheard(run_id: UUID) -> None:
+    """Nobody wants to know which run is waited for."""
+
+
 async def reset(
-    database: Database, conversation: int | Identity, actor: str, *, keep_notes: bool = False
+    database: Database,
+    conversation: int | Identity,
+    actor: str,
+    *,
+    keep_notes: bool = False,
+    when_active: WhenActive = "refuse",
+    within: timedelta = WITHIN,
+    waiting: Callable[[UUID], None] = _unheard,
 ) -> Renewed:
     """Begin the next generation: nothing older is recalled, notes only where they are kept.
 
-    Old items stay until their retention ends. Raises NotFound, ActRefused (a turn is active).
+    Old items stay until their retention ends. Raises NotFound, TurnActive.
     """
-    async with database.transaction() as tx:
-        renewed = await _renew(tx, conversation, "reset", CANCELLED_BY_RESET)
-        if keep_notes:
-            await tx.execute(CARRY_NOTES, renewed.lane_id, renewed.generation)
-        else:
-            await tx.execute(DELETE_NOTES, renewed.lane_id)
-        await _audit(tx, renewed, actor, {"keep_notes": keep_notes})
-    return renewed
+
+    async def act() -> Renewed:
+        async with database.transaction() as tx:
+            renewed = await _renew(tx, conversation, "reset", CANCELLED_BY_RESET)
+            if keep_notes:
+                await tx.execute(CARRY_NOTES, renewed.lane_id, renewed.generation)
+            else:
+                await tx.execute(DELETE_NOTES, renewed.lane_id)
+            await _audit(tx, renewed, actor, {"keep_notes": keep_notes})
+        return renewed
+
+    return await once_quiet(database, act, actor, when_active, within, waiting)
 
 
-async def delete(database: Database, conversation: int | Identity, actor: str) -> Renewed:
-    """Remove items, notes and their receipts; the tombstone stays. Raises NotFound, ActRefused (a turn is active)."""
-    async with database.transaction() as tx:
-        renewed = await _renew(tx, conversation, "delete", CANCELLED_BY_DELETE)
-        for statement in (DELETE_ITEMS, DELETE_NOTES, DELETE_NOTE_OPERATIONS, BURY_CONVERSATION):
-            await tx.execute(statement, renewed.lane_id)
-        await _audit(tx, renewed, actor, {})
-    return renewed
+async def delete(
+    database: Database,
+    conversation: int | Identity,
+    actor: str,
+    *,
+    when_active: WhenActive = "refuse",
+    within: timedelta = WITHIN,
+    waiting: Callable[[UUID], None] = _unheard,
+) -> Renewed:
+    """Remove items, notes and their receipts; the tombstone stays. Raises NotFound, TurnActive."""
+
+    async def act() -> Renewed:
+        async with database.transaction() as tx:
+            renewed = await _renew(tx, conversation, "delete", CANCELLED_BY_DELETE)
+            for statement in (DELETE_ITEMS, DELETE_NOTES, DELETE_NOTE_OPERATIONS, BURY_CONVERSATION):
+                await tx.execute(statement, renewed.lane_id)
+            await _audit(tx, renewed, actor, {})
+        return renewed
+
+    return await once_quiet(database, act, actor, when_active, within, waiting)
+
+
+async def prune(
+    database: Database,
+    retention: Retention,
+    actor: str,
+    *,
+    limits: Limits | None = None,
+    dry_run: bool = False,
+    pruned: Callable[[str, int], None] = lambda table, rows: None,
+) -> dict[str, int]:
+    """Remove what retention lets go of all conversations; rows by table, also told to `pruned` batch by batch.
+
+    Items go by `limits`, those of the app, or without them by `retention` alone. What is done stays done and is audited
+    where it ends early. Raises ActRefused while another sweeps.
+    """
+    removed: Counter[str] = Counter()
+
+    def note(table: str, rows: int) -> None:
+        removed[table] += rows
+        pruned(table, rows)
+
+    try:
+        return await Sweeper(database, retention, limits=limits, pruned=note).prune_memory(dry_run=dry_run)
+    finally:
+        if removed:
+            async with database.transaction() as tx:
+                await audit.record(tx, actor, "conversations.prune", "all conversations", removed)
 
 
 async def _lane_of(tx: Connection, conversation: int | Identity) -> int | None:
@@ -198,11 +258,7 @@ async def _renew(
     if lane_id is None or not locked or await tx.fetchrow(READ_CONVERSATION, lane_id) is None:
         raise unknown(conversation)
     if (owner := locked[0].owner_run) is not None:
-        raise ActRefused(
-            f"conversation {lane_id} cannot be changed by {act}",
-            f"run {owner} has an active turn",
-            f"wait for it, or end it with `parley runs cancel {owner}`, and try again",
-        )
+        raise TurnActive(act, lane_id, owner, "give --wait to wait for its end, or --cancel to cancel it")
     cancelled, abandoned = await _end_old_work(tx, lane_id, reason)
     generation = await tx.fetchval(ADVANCE_GENERATION, lane_id)
     return Renewed(lane_id, act, generation, cancelled, abandoned)
