@@ -30,7 +30,10 @@ from workers.roles.settings import Settings
 from workers.roles.worker import Worker
 
 _SECRET_FILE: Final = "dev.secret"
-_LOUD: Final = ("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn", "workers.kafka.faust_app")
+_LOUD: Final = (
+    *("aiokafka", "faust", "mode", "kafka", "alembic", "uvicorn"),
+    *("workers.kafka.client_thread", "workers.kafka.faust_app"),
+)
 _INSTRUCTIONS: Final = (
     "You help people in a chat. Send every answer with the reply tool. Save notes only when you are asked to."
 )

@@ -7,21 +7,20 @@ What is changed and why (docs/faust.md has the evidence):
 - the queue between faust and the reader is bounded in bytes as well as in records (`bounded_queue.py`);
 - a log that became shorter or lost its beginning is told, not passed over in silence;
 - offsets acknowledged before a rebalance are committed before the partitions go;
-- a heartbeat without an answer is given up after the session time-out, not after a request's 40 s;
-- the client thread is a daemon, so a broker that never answers cannot keep the process alive.
+- a heartbeat without an answer is given up after the session time-out, not after a request's 40 s, and the client's
+  thread is a daemon, so a broker that never answers cannot keep the process alive (`client_thread.py`).
 """
 
 import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import faust
-from aiokafka.conn import CloseReason
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     IllegalStateError,
@@ -29,17 +28,14 @@ from aiokafka.errors import (
     KafkaError,
     TopicAuthorizationFailedError,
 )
-from aiokafka.structs import TopicPartition
 from faust.app.base import BootStrategy
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, TopicT
-from mode.threads import WorkerThread
 
 from workers.kafka.bounded_queue import ByteBoundedQueue
+from workers.kafka.client_thread import ConsumerThread
 from workers.kafka.conductor import StraightConductor
-from workers.kafka.errors import RecordsUnreadable
 from workers.kafka.settings import KafkaSettings
-from workers.kafka.unpacking import tolerate
 
 log = logging.getLogger(__name__)
 
@@ -47,111 +43,7 @@ AWAY = (KafkaConnectionError, ConnectionError, TimeoutError)
 FORBIDDEN = (GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 _NEVER_SECONDS = 24 * 3600.0
 _REVOKE_COMMIT_SECONDS = 3.0
-_LAST_SECONDS = 0.5
-_HOLD_SECONDS = 30.0
 _UNSETTLED_SECONDS = 0.1
-
-
-class _DaemonWorker(WorkerThread):
-    def __init__(self, service: Any, **kwargs: Any) -> None:
-        super().__init__(service, **kwargs)
-        self.daemon = True
-
-
-class _ConsumerThread(driver.AIOKafkaConsumerThread):
-    Worker = _DaemonWorker
-    abandoned = False
-
-    def _start_thread(self) -> None:
-        try:
-            super()._start_thread()
-        except KafkaConnectionError as away:
-            log.debug("raised where the thread was started, too: %s", away)
-        except (RuntimeError, asyncio.CancelledError):
-            if not self.abandoned:
-                raise
-
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        """faust fixes the longest fetch at 1.5 s; a broker that answers only at its end makes that the latency."""
-        consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = int(cast(ConsumerApp, self.app).fetch_wait.total_seconds() * 1000)
-        return consumer
-
-    async def on_start(self) -> None:
-        """A broker that just started names no brokers, and aiokafka's coordinator dies of asking none of them."""
-        await super().on_start()
-        client = self._ensure_consumer()
-        if not client._client.cluster.brokers():
-            raise KafkaConnectionError("the cluster names no broker yet")
-        tolerate(client._fetcher, self._hold)
-        self._bound_heartbeats(client)
-
-    def _bound_heartbeats(self, client: Any) -> None:
-        """A connection that swallows everything: the broker has expelled us by then, and another one may answer."""
-        coordinator = client._coordinator
-        heartbeat = coordinator._do_heartbeat
-        within = self.app.conf.broker_session_timeout
-
-        async def bounded() -> bool:
-            try:
-                async with asyncio.timeout(within):
-                    return bool(await heartbeat())
-            except TimeoutError:
-                log.warning("no answer to a heartbeat of %s: all connections are made anew", self.app.conf.id)
-                coordinator.coordinator_dead()
-                for connection in list(client._client._conns.values()):
-                    connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
-                return False
-
-        coordinator._do_heartbeat = bounded
-
-    def _hold(self, tp: TopicPartition, offset: int, problem: str) -> None:
-        """Leave a partition that cannot be read on alone for a while; the others go on."""
-        assignment = self._ensure_consumer()._subscription.subscription.assignment
-        state = assignment.state_value(tp) if assignment is not None else None
-        if state is None:
-            return
-        state.pause()
-        self.thread_loop.call_later(_HOLD_SECONDS, state.resume)
-        unreadable = RecordsUnreadable(tp.topic, tp.partition, offset, problem)
-        log.error("%s; it is tried again every %d s", unreadable, _HOLD_SECONDS)
-
-    async def seek_to_committed(self) -> Mapping[TP, Any]:
-        """Every partition to its committed offset, None for those that have none and begin at their beginning.
-
-        aiokafka's own leaves those where they are: records that were fetched and thrown away would not come again.
-        """
-        return cast(Mapping[TP, Any], await self.call_thread(self._seek_to_committed))
-
-    async def _seek_to_committed(self) -> Mapping[TP, int | None]:
-        client = self._ensure_consumer()
-        subscription = client._subscription.subscription
-        assignment = subscription.assignment if subscription is not None else None
-        if assignment is None or not assignment.tps:
-            raise IllegalStateError("nothing is assigned")
-        committed = await client._coordinator.fetch_committed_offsets(list(assignment.tps))
-        if not assignment.active:
-            raise IllegalStateError("assigned anew meanwhile")
-        for tp, place in committed.items():
-            client.seek(tp, place.offset)
-        untouched = assignment.tps - committed.keys()
-        if untouched:
-            await client.seek_to_beginning(*untouched)
-        return {tp: committed[tp].offset if tp in committed else None for tp in assignment.tps}
-
-    def abandon(self) -> None:
-        """End the thread without a word to the broker."""
-        self.abandoned = True
-        if self.thread_loop.is_running():
-            self.thread_loop.call_soon_threadsafe(self._end_loop)
-
-    def _end_loop(self) -> None:
-        for task in asyncio.all_tasks(self.thread_loop):
-            task.cancel()
-        self.thread_loop.call_later(_LAST_SECONDS, self.thread_loop.stop)
-
-    def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
-        log.error("kafka client thread crashed: %s", msg.format(*fmt), exc_info=True)
 
 
 class _Consumer(driver.Consumer):
@@ -193,11 +85,11 @@ class _Consumer(driver.Consumer):
         return self._thread._consumer
 
     def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
-        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def abandon(self) -> None:
         """End the client's thread when the broker does not answer its farewell."""
-        cast(_ConsumerThread, self._thread).abandon()
+        cast(ConsumerThread, self._thread).abandon()
 
     def fault(self) -> BaseException | None:
         """Why the client will never read again though faust has not noticed: no permission, or a task ended."""
