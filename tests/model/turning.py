@@ -49,8 +49,8 @@ class Turns:
         self._begin(worker, accounts, anew=False)
         for _ in range(3):
             left = [b for b in wanted if claimable[id(b)] == "yes" and heads[id(b)].holder is None]
-            # Runs that crashed again and again take turns, so that a poisonous one is soon alone.
-            if not left or any(run.crashes > 3 for run in self._world.runs if run.status == "open"):
+            # Who crashed again and again lets the others wait for a second, so that a poisonous run is soon alone.
+            if not left or any(run.crashes > 3 for run in self._world.runs):
                 return
             self._begin(worker, accounts, anew=True)
         raise AssertionError(f"{left[0].name} is due and nobody can claim it")
