@@ -137,9 +137,7 @@ async def test_a_hold_keeps_a_due_run_from_being_claimed_and_lapses_by_itself(da
     gate = Gate()
     gate.open.set()
     async with a_desk(database_url, gate.agent) as desk:
-        [first, _] = await desk.admit(
-            "echo", an_event(chat="c", text="first"), an_event(chat="c", text="second")
-        )
+        [first] = await desk.admit("echo", an_event(chat="c", text="first"))
         await desk.database.execute(HOLD_CLAIMS, await lane_of(desk, first), HOLD)
         await desk.database.execute("update ready set due_at = parley_now()")
 
@@ -200,3 +198,51 @@ async def test_one_that_is_killed_or_interrupted_while_it_waits_leaves_no_pause_
 
 async def _nothing_open(desk: Desk) -> bool:
     return await list_runs(desk.database, open_only=True) == []
+
+
+async def _is_held(desk: Desk, run_id: UUID) -> bool:
+    return bool(await desk.value("select due_at > parley_now() from runs where id = $1", run_id))
+
+
+@pytest.mark.rule("CM-64")
+@pytest.mark.parametrize(("act", "when_active"), [(reset, "wait"), (delete, "cancel")])
+async def test_a_conversation_that_is_never_quiet_by_itself_is_still_reset_and_deleted(
+    database_url: str, act: object, when_active: WhenActive
+) -> None:
+    over = asyncio.Event()
+
+    async def quick(turn: Turn) -> None:
+        await asyncio.sleep(0.03)
+
+    agent = an_agent(runs=quick, conversation=True)
+    async with a_desk(database_url, agent) as desk, desk.running():
+
+        async def talk() -> int:
+            """Somebody who writes faster than the agent answers, so that one turn follows another."""
+            said = 0
+            while not over.is_set():
+                await desk.admit("echo", *[an_event(chat="c", text="more") for _ in range(3)])
+                said += 3
+                await asyncio.sleep(0.03)
+            return said
+
+        talking = asyncio.create_task(talk())
+        try:
+            await eventually("turns follow each other", lambda: _ended_runs(desk, 10))
+            lane_id = int(await desk.value("select lane_id from conversations"))
+            done = await begin(desk, act, lane_id, when_active, [])
+            at_once = await desk.value("select count(*) from runs where status = 'cancelled'")
+            before = await desk.value("select count(*) from runs where status = 'succeeded'")
+            await eventually("the next generation is answered", lambda: _ended_runs(desk, before + 5))
+        finally:
+            over.set()
+            await talking
+
+        assert done.generation == 1
+        assert at_once >= done.cancelled_runs > 0
+        answered = await desk.value("select count(*) from runs where status = 'succeeded' and generation = 1")
+        assert answered > 0
+
+
+async def _ended_runs(desk: Desk, at_least: int) -> bool:
+    return int(await desk.value("select count(*) from runs where status = 'succeeded'")) >= at_least

@@ -18,7 +18,12 @@ _UNUSED_KAFKA: Final = {"PARLEY_KAFKA_BOOTSTRAP": "unused:9092"}
 
 def database_url() -> str:
     """The database's URL. Raises InvalidSettings."""
-    return read_settings({**_UNUSED_KAFKA, **os.environ}).database_url
+    return database_settings().database_url
+
+
+def database_settings() -> Settings:
+    """Everything but what says where Kafka is. Raises InvalidSettings."""
+    return read_settings({**_UNUSED_KAFKA, **os.environ})
 
 
 def kafka_settings() -> KafkaSettings:

@@ -1,14 +1,39 @@
-"""`parley conversations`: list, inspect, reset, delete."""
+"""`parley conversations`: list, inspect, reset, delete, prune."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
 
 import typer
 
 from schemas.identity import Identity
 from workers.cli.edge import run
 from workers.cli.identities import Account, Audience, Channel, Chat, MemoryKey, Number, named
-from workers.cli.output import plain, print_fields, print_json, print_line, print_table
+from workers.cli.output import plain, print_fields, print_json, print_line, print_table, printable
 from workers.cli.usage import AtMost, Json
 
-group = typer.Typer(no_args_is_help=True, help="Look at conversations, reset or delete one.")
+if TYPE_CHECKING:
+    from workers.operations.quiet import WhenActive
+
+group = typer.Typer(
+    no_args_is_help=True, help="Look at conversations, reset or delete one, prune what retention lets go."
+)
+
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Hold claims of it and wait until the active turn has ended.")
+]
+Cancel = Annotated[
+    bool, typer.Option("--cancel", help="Cancel the active turn, and wait until its worker has stopped it.")
+]
+Within = Annotated[
+    float, typer.Option(min=0, max=3600, help="Give up after so many seconds (with --wait or --cancel).")
+]
+
+PROGRESS_SECONDS: Final = 1.0
 
 
 @group.command("list")
@@ -32,7 +57,7 @@ def inspect(
     chat: Chat = None,
     audience: Audience = None,
     at_most: AtMost = 20,
-    offset: int = typer.Option(0, min=0, help="Leave out this many of the newest items."),
+    offset: int = typer.Option(0, min=0, max=2**31 - 1, help="Leave out this many of the newest items."),
     as_json: Json = False,
 ) -> None:
     """What is kept of a conversation: items newest first, and notes. Shows what people wrote."""
@@ -48,11 +73,14 @@ def reset(
     chat: Chat = None,
     audience: Audience = None,
     keep_notes: bool = typer.Option(False, "--keep-notes", help="Take the notes over."),
+    wait: Wait = False,
+    cancel: Cancel = False,
+    within: Within = 60,
     as_json: Json = False,
 ) -> None:
-    """Begin anew: nothing older is recalled. Refused while a turn is active. Audited."""
+    """Begin anew: nothing older is recalled. Refused while a turn is active, unless --wait or --cancel. Audited."""
     which = named(number, memory_key, channel, account, chat, audience)
-    run(_renew(which, keep_notes, as_json, delete=False))
+    run(_renew(which, keep_notes, _when_active(wait, cancel), within, as_json, delete=False))
 
 
 @group.command()
@@ -63,11 +91,38 @@ def delete(
     account: Account = None,
     chat: Chat = None,
     audience: Audience = None,
+    wait: Wait = False,
+    cancel: Cancel = False,
+    within: Within = 60,
     as_json: Json = False,
 ) -> None:
-    """Remove items, notes and their receipts; a tombstone stays. Refused while a turn is active. Audited."""
+    """Remove items, notes and receipts; a tombstone stays. Refused as a reset is, or waits as one. Audited."""
     which = named(number, memory_key, channel, account, chat, audience)
-    run(_renew(which, False, as_json, delete=True))
+    run(_renew(which, False, _when_active(wait, cancel), within, as_json, delete=True))
+
+
+@group.command()
+def prune(
+    app: str | None = typer.Option(
+        None,
+        metavar="MODULE:APP",
+        help="The app whose Limits say how long and how many items are kept; without it items go by "
+        "PARLEY_KEEP_CONVERSATIONS alone.",
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only count what would go."),
+    as_json: Json = False,
+) -> None:
+    """Remove what retention lets go of all conversations, in small batches that are told on stderr. Audited.
+
+    What is interrupted keeps what it has done, and goes on from there when it is run again.
+    """
+    run(_prune(app, dry_run, as_json))
+
+
+def _when_active(wait: bool, cancel: bool) -> "WhenActive":
+    if wait and cancel:
+        raise typer.BadParameter("give either --wait or --cancel")
+    return "cancel" if cancel else "wait" if wait else "refuse"
 
 
 async def _list(
@@ -121,15 +176,39 @@ async def _inspect(which: int | Identity, at_most: int, offset: int, as_json: bo
     print_table(("note", "expires", "text"), [(n.key, n.expires_at, n.body) for n in found.notes], "no notes")
 
 
-async def _renew(which: int | Identity, keep_notes: bool, as_json: bool, *, delete: bool) -> None:
+async def _renew(
+    which: int | Identity,
+    keep_notes: bool,
+    when_active: "WhenActive",
+    within_seconds: float,
+    as_json: bool,
+    *,
+    delete: bool,
+) -> None:
     from workers.cli.connect import open_database, operator
     from workers.operations import conversations
 
+    within = timedelta(seconds=within_seconds)
+
+    def waiting(run_id: UUID) -> None:
+        cancelled = "it is cancelled, and " if when_active == "cancel" else ""
+        _say(f"waiting up to {within} for run {run_id}: {cancelled}no other turn of this conversation begins")
+
     async with open_database() as database:
         if delete:
-            renewed = await conversations.delete(database, which, operator())
+            renewed = await conversations.delete(
+                database, which, operator(), when_active=when_active, within=within, waiting=waiting
+            )
         else:
-            renewed = await conversations.reset(database, which, operator(), keep_notes=keep_notes)
+            renewed = await conversations.reset(
+                database,
+                which,
+                operator(),
+                keep_notes=keep_notes,
+                when_active=when_active,
+                within=within,
+                waiting=waiting,
+            )
     if as_json:
         print_json(renewed)
         return
@@ -137,3 +216,46 @@ async def _renew(which: int | Identity, keep_notes: bool, as_json: bool, *, dele
         f"{renewed.act} of conversation {renewed.lane_id} done: generation {renewed.generation}, "
         f"{renewed.cancelled_runs} runs cancelled, {renewed.abandoned_deliveries} deliveries abandoned"
     )
+
+
+async def _prune(target: str | None, dry_run: bool, as_json: bool) -> None:
+    from workers.cli.connect import database_settings, open_database, operator
+    from workers.cli.loading import load_app
+    from workers.operations import conversations
+    from workers.operations.retention import SETTINGS
+
+    settings = database_settings()
+    memory = load_app(target).conversations if target is not None else None
+    limits = None if memory is None else memory.limits
+    async with open_database(settings.database_url) as database:
+        rows = await conversations.prune(
+            database, settings.retention, operator(), limits=limits, dry_run=dry_run, pruned=_progress()
+        )
+    if as_json:
+        print_json({"dry_run": dry_run, "rows": rows})
+        return
+    print_table(
+        ("table", "would go" if dry_run else "removed", "by"),
+        [(table, rows[table], SETTINGS[table]) for table in sorted(rows)],
+        "nothing to prune",
+    )
+
+
+def _progress() -> Callable[[str, int], None]:
+    """Says on stderr how many rows went so far, once a second."""
+    so_far: Counter[str] = Counter()
+    said_at = time.monotonic()
+
+    def pruned(table: str, rows: int) -> None:
+        nonlocal said_at
+        so_far[table] += rows
+        if time.monotonic() - said_at >= PROGRESS_SECONDS:
+            said_at = time.monotonic()
+            _say("removed so far: " + ", ".join(f"{count} {name}" for name, count in sorted(so_far.items())))
+
+    return pruned
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(printable(line) + "\n")
+    sys.stderr.flush()

@@ -12,7 +12,10 @@ from schemas.identity import Identity
 Number = Annotated[
     int | None,
     typer.Argument(
-        metavar="[CONVERSATION]", help="Its number, as `list` shows it; or give all five options."
+        min=1,
+        max=2**63 - 1,
+        metavar="[CONVERSATION]",
+        help="Its number, as `list` shows it; or give all five options.",
     ),
 ]
 MemoryKey = Annotated[

@@ -149,11 +149,15 @@ def stranded(runs: OpenRuns, app: App) -> str | None:
     if agent is None:
         return (
             f"{count} (oldest {runs.oldest}): this app has no such agent, and nobody claims them; "
-            f"end them with `parley runs cancel --agent {runs.agent}`"
+            f"end them with `parley runs cancel --agent {runs.agent} --yes`"
         )
-    if agent.memory_key != runs.memory_key:
-        return f"{count} were admitted under memory key {runs.memory_key}, and the agent's is now {agent.memory_key}"
-    return None
+    if runs.memory_key is None or agent.memory_key == runs.memory_key:
+        return None
+    now = "it now keeps none" if agent.memory_key is None else f"the agent's is now {agent.memory_key}"
+    return (
+        f"{count} were admitted under memory key {runs.memory_key}, and {now}: they fail when their turn comes; "
+        f"let them end under the old key, or end them with `parley runs cancel --agent {runs.agent} --yes`"
+    )
 
 
 async def check_kafka(settings: "Settings", findings: Findings) -> None:

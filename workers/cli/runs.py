@@ -1,5 +1,6 @@
 """`parley runs`: list, show, cancel."""
 
+from typing import Final
 from uuid import UUID
 
 import typer
@@ -7,6 +8,8 @@ import typer
 from workers.cli.edge import run
 from workers.cli.output import plain, print_fields, print_json, print_line, print_table
 from workers.cli.usage import AtMost, Json, identifier
+
+SHOWN: Final = 1000
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs and cancel them.")
 
@@ -34,11 +37,15 @@ def show(run_id: str, as_json: Json = False) -> None:
 def cancel(
     run_ids: list[str] | None = typer.Argument(None, metavar="RUN..."),
     agent: str | None = typer.Option(None, help="Cancel every open run of this agent instead."),
+    yes: bool = typer.Option(False, "--yes", help="With --agent: do it; without this it only counts them."),
     as_json: Json = False,
 ) -> None:
     """Cancel runs: those that wait end at once, those that run are asked to stop. Audited."""
     if bool(run_ids) == bool(agent):
         raise typer.BadParameter("give either run ids or --agent")
+    if agent is not None and not yes:
+        run(_count_open(agent, as_json))
+        return
     run(_cancel([identifier(run_id, "run") for run_id in run_ids or ()], agent, as_json))
 
 
@@ -89,6 +96,37 @@ async def _show(run_id: UUID, as_json: bool) -> None:
         [(d["delivery_id"], d["key"], d["state"], d["reason"], d["attempt"]) for d in deliveries],
         "no deliveries",
     )
+
+
+async def _count_open(agent: str, as_json: bool) -> None:
+    from workers.cli.connect import open_database
+    from workers.operations import facts
+
+    async with open_database() as database, facts.looking(database) as tx:
+        open_runs = sum(each.runs for each in await facts.read_open_runs(tx) if each.agent == agent)
+    if as_json:
+        print_json({"done": False, "agent": agent, "open_runs": open_runs})
+        return
+    print_line(f"{open_runs} open runs of {agent} would be cancelled; nothing was done: give --yes to do it")
+
+
+async def _would_cancel(agent: str, as_json: bool) -> None:
+    from workers.cli.connect import open_database
+    from workers.operations.runs import list_runs
+
+    async with open_database() as database:
+        lines = await list_runs(database, agent=agent, open_only=True, at_most=SHOWN)
+    if as_json:
+        print_json({"done": False, "runs": lines})
+        return
+    print_table(
+        ("run", "status", "admitted"),
+        [(line.run_id, line.status, line.admitted_at) for line in lines],
+        "no open runs",
+    )
+    if lines:
+        count = f"{SHOWN} or more" if len(lines) == SHOWN else str(len(lines))
+        print_line(f"{count} open runs of {agent}; nothing was done: give --yes to cancel them")
 
 
 async def _cancel(run_ids: list[UUID], agent: str | None, as_json: bool) -> None:
