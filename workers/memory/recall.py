@@ -1,6 +1,8 @@
 """Which records of the past a run is shown: whole ones, the newest that fit, rendered oldest first.
 
-A record that does not fit what is left of a bound is left out and counted, and older ones that fit are still taken.
+A record that does not fit what is left of a bound is left out and counted, and older ones that fit are still taken: all
+among the records that `store.read_history` looks at, which ends where `max_items` could be shown. What lies behind that
+is not counted as left out.
 """
 
 from collections.abc import Sequence
