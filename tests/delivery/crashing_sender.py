@@ -19,10 +19,12 @@ from workers.channels.port import Capability, Outcome, Outgoing
 
 
 class FileLedger:
-    """One JSON line a message, appended in one write."""
+    """One JSON line a message, appended in one write; each line is read once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._seen: list[Received] = []
+        self._read_bytes = 0
         path.touch()
 
     def add(self, message: Received) -> None:
@@ -31,11 +33,14 @@ class FileLedger:
             file.write(orjson.dumps(line) + b"\n")
 
     def messages(self) -> Sequence[Received]:
-        lines = [orjson.loads(line) for line in self._path.read_bytes().splitlines()]
-        return [
-            Received(key, account, address, text, datetime.fromisoformat(at))
-            for key, account, address, text, at in lines
-        ]
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            fresh = file.read()
+        for line in fresh.splitlines():
+            key, account, address, text, at = orjson.loads(line)
+            self._seen.append(Received(key, account, address, text, datetime.fromisoformat(at)))
+        self._read_bytes += len(fresh)
+        return tuple(self._seen)
 
 
 class DyingChannel(LabChannel):

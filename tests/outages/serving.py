@@ -187,8 +187,10 @@ class Site:
     async def answered(self) -> None:
         """Wait until every event is answered; then each is answered once, and none was refused."""
 
+        ledger = FileLedger(self.ledger_file)
+
         def all_there() -> bool:
-            return len(FileLedger(self.ledger_file).messages()) >= len(self.texts)
+            return len(ledger.messages()) >= len(self.texts)
 
         async def settled() -> bool:
             row = await self.database.fetchrow(
@@ -202,8 +204,7 @@ class Site:
             await eventually("all is settled", settled, SOON)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.workers[-1].told()}") from error
-        messages = FileLedger(self.ledger_file).messages()
-        assert sorted(message.text for message in messages) == sorted(self.texts)
+        assert sorted(message.text for message in ledger.messages()) == sorted(self.texts)
         assert [record async for record in read_topic(self.kafka, self.kafka.dead_topic)] == []
         assert all(worker.process.poll() is None for worker in self.workers)
 

@@ -83,6 +83,7 @@ async def test_services_that_come_and_go_again_and_again_lose_and_repeat_nothing
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.rule("EN-39", "EN-6")
 @pytest.mark.parametrize("service", ["kafka", "postgres"])
 async def test_minutes_without_a_service_cost_few_lines_and_no_memory(site: Site, service: str) -> None:

@@ -54,7 +54,7 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """A ledger that ends with the process; `find` is by key, so that a long run stays quick."""
+    """A ledger that ends with the process."""
 
     def __init__(self) -> None:
         self._messages: list[Received] = []
