@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 
 from schemas.identity import Principal
-from tests.support.events import an_event
+from tests.support.desk import a_desk
+from tests.support.events import an_agent, an_event
+from workers.agents.turn import Turn
 from workers.app import Access, Allow, App, Deny
 from workers.memory.binding import identity_of
 from workers.memory.limits import MAX_RETENTION, MAXIMA, Limits
+from workers.operations.conversations import delete
 
+TABLES_OF_A_LANE = """
+select c.table_name as name
+  from information_schema.columns c
+ where c.table_schema = 'public' and c.column_name = 'lane_id'
+"""
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "conversation-memory.md").read_text(encoding="utf-8")
 
 
@@ -59,3 +67,27 @@ async def test_the_recipe_tells_private_chats_from_groups(
     event = an_event(account="main", principal=Principal(who), audience=audience)
     access = Access("helper", identity_of("helper", event), event.principal, "dispatch", event)
     assert isinstance(await recipe["authorize"](access), Allow if allowed else Deny)
+
+
+@pytest.mark.rule("CM-65", "CM-63")
+async def test_deletion_leaves_what_the_page_says_and_nothing_else(database_url: str) -> None:
+    async def noting(turn: Turn) -> None:
+        await turn.set_note("style", "short")
+        await turn.reply("noted")
+
+    async with a_desk(database_url, an_agent(runs=noting, conversation=True)) as desk:
+        await desk.admit("echo", an_event())
+        await desk.work()
+        await delete(desk.database, await desk.value("select lane_id from conversations"), "ann")
+
+        tables = [row["name"] for row in await desk.rows(TABLES_OF_A_LANE)]
+        left = {name for name in tables if await desk.value(f"select count(*) from {name}")}
+        left |= {name for name in ("lanes", "run_steps") if await desk.value(f"select count(*) from {name}")}
+
+    section = PAGE.partition("## What deletion leaves")[2]
+    said = {
+        name
+        for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", cell)
+    }
+    assert left == said
