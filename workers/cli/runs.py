@@ -1,6 +1,5 @@
 """`parley runs`: list, show, cancel."""
 
-from typing import Final
 from uuid import UUID
 
 import typer
@@ -8,8 +7,6 @@ import typer
 from workers.cli.edge import run
 from workers.cli.output import plain, print_fields, print_json, print_line, print_table
 from workers.cli.usage import AtMost, Json, identifier
-
-SHOWN: Final = 1000
 
 group = typer.Typer(no_args_is_help=True, help="Look at runs and cancel them.")
 
@@ -108,25 +105,6 @@ async def _count_open(agent: str, as_json: bool) -> None:
         print_json({"done": False, "agent": agent, "open_runs": open_runs})
         return
     print_line(f"{open_runs} open runs of {agent} would be cancelled; nothing was done: give --yes to do it")
-
-
-async def _would_cancel(agent: str, as_json: bool) -> None:
-    from workers.cli.connect import open_database
-    from workers.operations.runs import list_runs
-
-    async with open_database() as database:
-        lines = await list_runs(database, agent=agent, open_only=True, at_most=SHOWN)
-    if as_json:
-        print_json({"done": False, "runs": lines})
-        return
-    print_table(
-        ("run", "status", "admitted"),
-        [(line.run_id, line.status, line.admitted_at) for line in lines],
-        "no open runs",
-    )
-    if lines:
-        count = f"{SHOWN} or more" if len(lines) == SHOWN else str(len(lines))
-        print_line(f"{count} open runs of {agent}; nothing was done: give --yes to cancel them")
 
 
 async def _cancel(run_ids: list[UUID], agent: str | None, as_json: bool) -> None:
