@@ -3,9 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from schemas.envelope import SealedEvent
+from workers.api.operators import OperatorTokens
 from workers.channels.port import Channel
+from workers.memory.limits import Limits
+from workers.operations.retention import Retention
 from workers.postgres.database import Database
 from workers.postgres.hints import Hints
 from workers.telemetry.health import Health
@@ -13,6 +17,9 @@ from workers.telemetry.metrics import Metrics
 
 Publish = Callable[[SealedEvent], Awaitable[None]]
 """Returns once the broker has acknowledged the record on the events topic; raises a ParleyError otherwise."""
+
+
+DEFAULT_RETENTION: Final = Retention()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +33,9 @@ class ApiParts:
     hints: Hints | None
     health: Health
     metrics: Metrics
+    operators: OperatorTokens | None = None
+    """Without it the operators' routes are not there."""
+    retention: Retention = DEFAULT_RETENTION
+    limits: Limits | None = None
     publish_within: timedelta = timedelta(seconds=10)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

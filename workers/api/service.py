@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from schemas.errors import Misconfigured
 from workers.api.body import BodyRoom
 from workers.api.closing import Closing
+from workers.api.conversations import conversation_routes
 from workers.api.events import event_routes
 from workers.api.feed import Feed
 from workers.api.messages import message_routes
@@ -47,6 +48,10 @@ def create_api(parts: ApiParts) -> FastAPI:
     room = BodyRoom()
     if parts.channels:
         app.include_router(webhook_routes(parts, room))
+    if parts.operators is not None and parts.database is not None:
+        app.include_router(
+            conversation_routes(parts.database, parts.operators, parts.retention, parts.limits, room)
+        )
     if web is not None and feed is not None:
         Closing.of(app).then(feed.end)
         sessions = Sessions(web, parts.now)

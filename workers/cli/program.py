@@ -10,6 +10,7 @@ from workers.cli import (
     dev,
     doctor,
     migrate,
+    operators,
     pauses,
     prune,
     publish,
@@ -44,3 +45,5 @@ program.add_typer(deliveries.group, name="deliveries")
 program.add_typer(dead.group, name="dead")
 program.add_typer(reservations.group, name="reservations")
 program.add_typer(conversations.group, name="conversations")
+program.add_typer(operators.group, name="operators")
+program.add_typer(operators.group, name="operators")

@@ -62,6 +62,7 @@ class Settings:
     log_json: bool = True
     pool_size: int = 8
     retention: Retention = KEPT_BY_DEFAULT
+    operator_tokens_file: Path | None = None
 
 
 def read_settings(environment: Mapping[str, str] | None = None, **overrides: object) -> Settings:
@@ -92,6 +93,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **overrides: obj
         "log_json": reader.choice("LOG_FORMAT", "json", ("json", "console")) == "json",
         "pool_size": reader.number("POOL_SIZE", 8, least=2),
         "retention": _retention(reader),
+        "operator_tokens_file": Path(tokens) if (tokens := reader.text("OPERATOR_TOKENS_FILE", "")) else None,
     }
     ttl = values["idempotency_ttl"]
     assert isinstance(ttl, timedelta)

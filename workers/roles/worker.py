@@ -20,6 +20,7 @@ import structlog
 from schemas.envelope import SealedEvent
 from schemas.errors import ParleyError
 from workers.admission.service import Admission
+from workers.api.operators import OperatorTokens, TokenFileProblem
 from workers.api.parts import ApiParts
 from workers.api.server import ApiServer
 from workers.api.service import create_api
@@ -204,9 +205,16 @@ class Worker:
             hints=self._hints,
             health=self.health,
             metrics=self.metrics,
+            operators=self._operators() if serves_channels else None,
+            retention=self.settings.retention,
+            limits=self.app.conversations.limits if self.app.conversations is not None else None,
         )
         self._http = ApiServer(create_api(parts))
         self.http_port = await self._http.start(self.settings.http_host, self.settings.http_port)
+
+    def _operators(self) -> OperatorTokens | None:
+        path = self.settings.operator_tokens_file
+        return None if path is None else OperatorTokens(path, on_problem=_tell_of_tokens)
 
     async def _publish(self, sealed: SealedEvent) -> None:
         await self._producer.send(
@@ -362,3 +370,7 @@ def _own_error(error: BaseException | None) -> BaseException | None:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _tell_of_tokens(problem: TokenFileProblem) -> None:
+    log.error("operators.file_unusable", path=str(problem.path), line=problem.line, problem=problem.problem)
