@@ -36,7 +36,7 @@ OPEN_RUN = """
 
 
 @pytest.mark.kafka
-@pytest.mark.rule("EN-48")
+@pytest.mark.rule("EN-48", "CM-67")
 def test_a_sound_installation_passes_and_is_left_as_it_was(
     terminal: Terminal, database_url: str, kafka: KafkaCluster, topics: Topics
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_key_file_that_everybody_may_read_is_a_warning_and_a_broken_one_an_err
 
 
 @pytest.mark.kafka
-@pytest.mark.rule("EN-48")
+@pytest.mark.rule("EN-48", "CM-67")
 @pytest.mark.parametrize(
     ("statements", "says"),
     [
@@ -149,23 +149,66 @@ def test_another_schema_is_named_and_left_alone(
     assert contents(empty_database_url) == before
 
 
+UNBOUND_RUN = """
+    with lane as (insert into lanes (key, kind) values ('unbound', 'run') returning id)
+    insert into runs (id, lane_id, generation, position, agent, channel, account, event_id, event)
+    select gen_random_uuid(), id, 0, 1, 'helper', 'slack', 'T1', 'Ev.2', '' from lane
+"""
+
+
 @pytest.mark.kafka
-@pytest.mark.rule("EN-48")
-def test_open_runs_of_unknown_agents_and_changed_memory_keys_are_listed(
+@pytest.mark.rule("EN-48", "CM-79", "CM-67")
+def test_open_runs_of_unknown_agents_and_changed_memory_keys_are_listed_until_they_are_cancelled(
     terminal: Terminal, database_url: str, kafka: KafkaCluster, topics: Topics
 ) -> None:
     app = terminal.write_app()
     terminal.reach(database_url, kafka)
     terminal.use_topics(topics)
     execute(
-        database_url, OPEN_RUN.format(agent="retired", key="x"), OPEN_RUN.format(agent="helper", key="older")
+        database_url,
+        OPEN_RUN.format(agent="retired", key="x"),
+        OPEN_RUN.format(agent="helper", key="older"),
+        UNBOUND_RUN,
     )
+    before = contents(database_url)
 
     said = terminal.parley("check", app)
 
     assert said.code == 0
-    assert any("1 open run of agent retired" in line for line in said.warnings)
-    assert any("memory key older, and the agent's is now helper" in line for line in said.warnings)
+    open_runs = [line for line in said.warnings if "open run" in line]
+    assert len(open_runs) == 2, open_runs
+    assert any("1 open run of agent retired" in line for line in open_runs)
+    assert any("memory key older, and the agent's is now helper" in line for line in open_runs)
+    assert contents(database_url) == before
+    for agent in ("retired", "helper"):
+        assert any(f"`parley runs cancel --agent {agent} --yes`" in line for line in open_runs)
+        assert terminal.parley("runs", "cancel", "--agent", agent, "--yes", "--json").code == 0
+    assert not any("open run" in line for line in terminal.parley("check", app).warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [("ann secret", 0o600, ":1:"), (f"ann {'0' * 64}", 0o644, "chmod"), (f"ann {'0' * 64}", 0o600, None)],
+    ids=["broken", "open to all", "sound"],
+)
+def test_a_token_file_that_no_worker_would_start_with_is_an_error(
+    terminal: Terminal, text: str, mode: int, says: str | None
+) -> None:
+    app = terminal.write_app()
+    tokens = terminal.folder / "operators"
+    tokens.write_text(f"{text}\n", "utf-8")
+    tokens.chmod(mode)
+    terminal.environment |= {
+        "PARLEY_DATABASE_URL": "postgresql://unused",
+        "PARLEY_KAFKA_BOOTSTRAP": "unused:9092",
+        "PARLEY_OPERATOR_TOKENS_FILE": str(tokens),
+    }
+
+    said = terminal.parley("check", app, "--offline")
+
+    assert [says in line for line in said.errors if says] == ([True] if says else [])
+    assert (said.code == 0) is (says is None)
+    assert "secret" not in said.err
 
 
 @pytest.mark.kafka

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,8 @@ from workers.cli.usage import Json
 if TYPE_CHECKING:
     from workers.app import App
     from workers.roles.settings import Settings
+
+_OTHERWISE_CHECKED: Final = ("PARLEY_KAFKA_CA_FILE", "PARLEY_OPERATOR_TOKENS_FILE")
 
 Target = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as package.module:name.")
@@ -57,6 +59,8 @@ async def _check(target: str, offline: bool) -> Findings:
     settings = _read_settings(findings)
     app = _load(target, findings)
     findings.warnings += preflight.file_warnings(_secret_files())
+    if settings is not None:
+        preflight.check_operators(settings.operator_tokens_file, findings)
     if app is not None:
         preflight.check_app(app, settings, findings)
     if not offline:
@@ -96,5 +100,5 @@ def _secret_files() -> list[Path]:
     return [
         Path(path)
         for name, path in sorted(os.environ.items())
-        if name.startswith("PARLEY_") and name.endswith("_FILE") and "_CA_" not in name and path
+        if name.startswith("PARLEY_") and name.endswith("_FILE") and name not in _OTHERWISE_CHECKED and path
     ]

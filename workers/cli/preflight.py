@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from schemas.errors import ParleyError
 from schemas.keys import KeyFile, KeyFileProblem, readable_by_others
+from workers.api.operators import OperatorTokens, TokenFileProblem
 from workers.app import App
 from workers.channels.port import Channel
 from workers.cli.edge import exit_code, lines_of
@@ -62,6 +63,15 @@ def check_app(app: App, settings: "Settings | None", findings: Findings) -> None
             "pruning of conversation items is not enabled: conversations that nobody uses any more keep theirs; "
             "set PARLEY_KEEP_CONVERSATIONS"
         )
+
+
+def check_operators(tokens_file: Path | None, findings: Findings) -> None:
+    """The operators' token file as a starting worker reads it."""
+    if tokens_file is not None:
+        try:
+            OperatorTokens(tokens_file)
+        except TokenFileProblem as problem:
+            findings.errors.append(f"PARLEY_OPERATOR_TOKENS_FILE: {problem}")
 
 
 def _check_keys(channel: Channel, listened: bool, findings: Findings) -> None:
