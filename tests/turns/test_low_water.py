@@ -86,7 +86,7 @@ async def test_a_late_commit_and_a_new_account_are_found_behind_dead_rows(databa
         await desk.work()
         with an_old_snapshot(database_url):
             await bloat(desk, int(120_000 * max(scale(), 0.2)))
-            known = desk.claims._low_water
+            known = desk.claims._offers._low_water
             await desk.admit("echo", an_event())
             await desk.work()
             known.walked(1.0, [(LANE, datetime.now(UTC))])

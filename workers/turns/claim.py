@@ -29,7 +29,7 @@ from workers.memory.policy import trims
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
-from workers.turns.low_water import LowWater
+from workers.turns.offers import Offers
 from workers.turns.policy import (
     NOTHING_PAUSED,
     WIDTH,
@@ -40,7 +40,6 @@ from workers.turns.policy import (
     accounts_without_room,
     admits_suspect,
     agents_with_room,
-    in_turns,
     pick,
     widened,
 )
@@ -49,11 +48,8 @@ from workers.turns.store import Head, Ownership, Release
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
 PAUSED_WAIT = timedelta(seconds=1)
-GROUPS_A_SCAN = 64
 ASK_OTHERS_SECONDS = 0.025
 """While an account has all the turns it may have, how often to look for other accounts' lanes after finding none."""
-SCANS_A_CLAIM = 32
-_START = ("", "")
 
 log = structlog.get_logger(__name__)
 
@@ -100,9 +96,8 @@ class Claims:
         self._recall_wait = recall_wait
         self._paused = paused
         self._reached = reached
-        self._after = _START
         self._ask_others_at = 0.0
-        self._low_water = LowWater()
+        self._offers = Offers(database, paused)
 
     async def claim(
         self,
@@ -135,14 +130,14 @@ class Claims:
         full_accounts = accounts_without_room(running, caps)
         if full_accounts and time.monotonic() < self._ask_others_at:
             return Claim((), again=False)
-        offered = await self._offer(agents, full_accounts, wanted)
+        offered = await self._offers.due(agents, full_accounts, wanted)
         if full_accounts and not offered:
             self._ask_others_at = time.monotonic() + ASK_OTHERS_SECONDS
         picked = pick(offered, running, caps)
         if not picked:
             return Claim((), again=False)
         # The rotation goes on behind the last that was picked: who was only offered is not passed over.
-        self._after = (picked[-1].agent, picked[-1].account)
+        self._offers.go_on_behind(picked[-1])
         lanes = [lane.lane_id for lane in picked]
         claim = await self._claim_in_halves(session_id, lanes, suspects)
         return Claim(claim.turns, claim.again or len(lanes) == len(offered) >= wanted)
@@ -199,60 +194,6 @@ class Claims:
         for own in strays:
             log.warning("turn.given_back", run_id=str(own.run_id), epoch=own.epoch)
         return len(strays)
-
-    async def _offer(
-        self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int
-    ) -> list[ReadyLane]:
-        """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
-        paused = self._paused()
-        known = await self._offer_known(agents, [*full_accounts, *paused.accounts], paused.channels, wanted)
-        if not self._low_water.walk_is_due(len(known), wanted):
-            return in_turns(known, self._after)
-        offered = {lane.lane_id: lane for lane in known}
-        due: list[tuple[ReadyLane, datetime]] = []
-        started = time.monotonic()
-        begun = after = self._after
-        at_start = begun == _START
-        async with self._database.acquire() as connection:
-            for _ in range(SCANS_A_CLAIM):
-                lanes, end = await store.find_ready(
-                    connection,
-                    agents,
-                    [*full_accounts, *paused.accounts],
-                    [*paused.channels],
-                    after,
-                    groups=GROUPS_A_SCAN,
-                    per_group=wanted,
-                    at_most=2 * wanted,
-                )
-                due += lanes
-                for lane, _ in lanes:
-                    offered.setdefault(lane.lane_id, lane)
-                after = end or _START
-                groups = {(lane.agent, lane.account) for lane in offered.values()}
-                if len(groups) >= wanted or (end is None and at_start):
-                    break
-                at_start = at_start or end is None
-        self._after = after
-        self._low_water.walked(time.monotonic() - started, due)
-        return in_turns(offered.values(), begun)
-
-    async def _offer_known(
-        self, agents: Sequence[str], accounts: Collection[str], channels: Collection[str], wanted: int
-    ) -> list[ReadyLane]:
-        """Due lanes of the groups that are asked directly; none where only a walk is made."""
-        groups = self._low_water.groups(agents, accounts, channels)
-        if not groups:
-            return []
-        async with self._database.acquire() as connection:
-            rows = await store.find_ready_in(connection, groups, self._low_water.marks(groups), wanted)
-        first = {(row["agent"], row["account"]): row for row in reversed(rows)}
-        self._low_water.asked([(group, row["due_at"], row["now"]) for group, row in first.items()])
-        return [
-            ReadyLane(row["lane_id"], row["agent"], row["account"])
-            for row in rows
-            if row["lane_id"] is not None
-        ]
 
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:
