@@ -4,7 +4,8 @@ import psycopg
 import pytest
 
 from migrations import runner
-from tests.cli.desk import Terminal
+from tests.cli.desk import APP, Terminal
+from tests.cli.test_conversations import a_conversation, rows_of_every_table
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.topics import Topics
 
@@ -109,6 +110,29 @@ def test_a_key_file_that_everybody_may_read_is_a_warning_and_a_broken_one_an_err
     assert broken.code == 1
     assert any("slack.keys:1:" in line for line in broken.errors)
     assert "tooshort" not in broken.err
+
+
+@pytest.mark.kafka
+@pytest.mark.rule("CM-67")
+@pytest.mark.parametrize("version", sorted(runner.known() - {runner.head()}))
+def test_an_older_schema_is_not_migrated(
+    terminal: Terminal, empty_database_url: str, kafka: KafkaCluster, topics: Topics, version: str
+) -> None:
+    app = terminal.write_app()
+    terminal.reach(empty_database_url, kafka)
+    terminal.use_topics(topics)
+    runner.upgrade(empty_database_url, version)
+    execute(empty_database_url, OPEN_RUN.format(agent="retired", key="x"))
+    before = contents(empty_database_url)
+
+    said = terminal.parley("check", app)
+
+    assert said.code == 1
+    assert said.errors == [
+        f"error: the schema is older ({version}) than this version's {runner.head()}: run `parley migrate`"
+    ]
+    assert contents(empty_database_url) == before
+    assert runner.current(empty_database_url) == version
 
 
 @pytest.mark.kafka
@@ -238,3 +262,83 @@ def test_services_that_are_away_are_named_in_one_line_each(terminal: Terminal) -
     assert said.code == 1
     assert len(said.errors) == 2
     assert "hunter2" not in said.err
+
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.mark.rule("CM-67")
+def test_a_check_makes_no_identity_and_no_row_of_any_table(terminal: Terminal, database_url: str) -> None:
+    app = terminal.write_app()
+    terminal.reach(database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
+    a_conversation(database_url)
+    execute(database_url, OPEN_RUN.format(agent="helper", key="helper"))
+    before = contents(database_url), rows_of_every_table(database_url)
+
+    said = [terminal.parley("check", app, *form) for form in ((), ("--json",), ("--offline",))]
+
+    assert all("127.0.0.1:1" in line or "Kafka" in line for line in said[0].errors)
+    assert (contents(database_url), rows_of_every_table(database_url)) == before
+
+
+@pytest.mark.rule("CM-67")
+@pytest.mark.parametrize("version", ["0001", "0002"])
+def test_a_check_names_an_older_schema_and_migrates_nothing(
+    terminal: Terminal, empty_database_url: str, version: str
+) -> None:
+    app = terminal.write_app()
+    terminal.reach(empty_database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
+    assert terminal.parley("migrate", "--to", version).code == 0
+    before = contents(empty_database_url)
+
+    said = terminal.parley("check", app)
+
+    assert said.code == 1
+    assert any(f"older ({version})" in line and runner.head() in line for line in said.errors)
+    assert contents(empty_database_url) == before
+    assert runner.current(empty_database_url) == version
+
+
+UNBOUND_RUN = OPEN_RUN.replace("'{key}'", "null")
+
+
+@pytest.mark.rule("CM-79")
+def test_only_runs_of_a_changed_key_or_an_unknown_agent_are_listed(
+    terminal: Terminal, database_url: str
+) -> None:
+    app = terminal.write_app()
+    terminal.reach(database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
+    execute(database_url, UNBOUND_RUN.format(agent="helper"))
+    assert not any("open run" in line for line in terminal.parley("check", app).warnings)
+
+    execute(
+        database_url,
+        OPEN_RUN.replace("'{agent}', 'conversation'", "'changed', 'conversation'").format(
+            agent="helper", key="older"
+        ),
+        UNBOUND_RUN.format(agent="retired"),
+    )
+    listed = [line for line in terminal.parley("check", app).warnings if "open run" in line]
+
+    assert len(listed) == 2
+    assert all("parley runs cancel --agent" in line and "--yes" in line for line in listed)
+    for agent in ("helper", "retired"):
+        assert terminal.parley("runs", "cancel", "--agent", agent, "--yes").code == 0
+    assert not any("open run" in line for line in terminal.parley("check", app).warnings)
+
+
+@pytest.mark.rule("CM-79")
+def test_an_agent_that_keeps_no_memory_any_more_has_a_changed_key(
+    terminal: Terminal, database_url: str
+) -> None:
+    app = terminal.write_app(source=APP.replace("conversation=True, ", ""))
+    terminal.reach(database_url)
+    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
+    execute(database_url, OPEN_RUN.format(agent="helper", key="helper"))
+
+    said = terminal.parley("check", app)
+
+    assert any("memory key helper, and it now keeps none" in line for line in said.warnings)
