@@ -282,54 +282,6 @@ def test_a_check_makes_no_identity_and_no_row_of_any_table(terminal: Terminal, d
     assert (contents(database_url), rows_of_every_table(database_url)) == before
 
 
-@pytest.mark.rule("CM-67")
-@pytest.mark.parametrize("version", ["0001", "0002"])
-def test_a_check_names_an_older_schema_and_migrates_nothing(
-    terminal: Terminal, empty_database_url: str, version: str
-) -> None:
-    app = terminal.write_app()
-    terminal.reach(empty_database_url)
-    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
-    assert terminal.parley("migrate", "--to", version).code == 0
-    before = contents(empty_database_url)
-
-    said = terminal.parley("check", app)
-
-    assert said.code == 1
-    assert any(f"older ({version})" in line and runner.head() in line for line in said.errors)
-    assert contents(empty_database_url) == before
-    assert runner.current(empty_database_url) == version
-
-
-UNBOUND_RUN = OPEN_RUN.replace("'{key}'", "null")
-
-
-@pytest.mark.rule("CM-79")
-def test_only_runs_of_a_changed_key_or_an_unknown_agent_are_listed(
-    terminal: Terminal, database_url: str
-) -> None:
-    app = terminal.write_app()
-    terminal.reach(database_url)
-    terminal.environment["PARLEY_KAFKA_BOOTSTRAP"] = AWAY
-    execute(database_url, UNBOUND_RUN.format(agent="helper"))
-    assert not any("open run" in line for line in terminal.parley("check", app).warnings)
-
-    execute(
-        database_url,
-        OPEN_RUN.replace("'{agent}', 'conversation'", "'changed', 'conversation'").format(
-            agent="helper", key="older"
-        ),
-        UNBOUND_RUN.format(agent="retired"),
-    )
-    listed = [line for line in terminal.parley("check", app).warnings if "open run" in line]
-
-    assert len(listed) == 2
-    assert all("parley runs cancel --agent" in line and "--yes" in line for line in listed)
-    for agent in ("helper", "retired"):
-        assert terminal.parley("runs", "cancel", "--agent", agent, "--yes").code == 0
-    assert not any("open run" in line for line in terminal.parley("check", app).warnings)
-
-
 @pytest.mark.rule("CM-79")
 def test_an_agent_that_keeps_no_memory_any_more_has_a_changed_key(
     terminal: Terminal, database_url: str
