@@ -25,10 +25,13 @@ TABLES = ("lanes", "conversations", "items", "notes", "note_operations", "runs",
 
 
 class Clock:
+    """Every look at it is `step` seconds after the one before."""
+
     now = 0.0
+    step = 10
 
     def __call__(self) -> float:
-        self.now += 10
+        self.now += self.step
         return self.now
 
 
@@ -44,6 +47,7 @@ class Office:
     desk: Desk
     http: httpx.AsyncClient
     file: Path
+    tokens_clock: Clock
 
     async def counts(self) -> dict[str, int]:
         return {table: await self.desk.value(f"select count(*) from {table}") for table in TABLES}
@@ -61,7 +65,8 @@ async def office(database_url: str, tmp_path: Path) -> AsyncIterator[Office]:
     async with a_desk(database_url, agent, recall_wait=timedelta(0)) as desk:
         await desk.admit("helper", an_event(account="main", chat="c1", text="my secret text"))
         await desk.work()
-        tokens = OperatorTokens(file, clock=Clock())
+        clock = Clock()
+        tokens = OperatorTokens(file, clock=clock)
         parts = ApiParts(
             "support", {}, _no_broker, desk.database, None, Health(), desk.metrics, operators=tokens
         )
@@ -70,7 +75,7 @@ async def office(database_url: str, tmp_path: Path) -> AsyncIterator[Office]:
         async with httpx.AsyncClient(
             base_url=url, timeout=30, headers={"authorization": f"Bearer {ANN}"}
         ) as http:
-            yield Office(desk, http, file)
+            yield Office(desk, http, file, clock)
         await server.stop()
 
 

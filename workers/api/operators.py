@@ -22,9 +22,13 @@ from fastapi import Request
 
 from schemas.errors import Misconfigured
 from workers.api.problems import Problem
+from workers.api.rate import RateLimit
+from workers.telemetry.metrics import Metrics
 
 CHALLENGE: Final = 'Bearer realm="parley operators"'
 PREFIX: Final = "parley_op_"
+REFUSED_BURST: Final = 20
+REFUSED_PER_SECOND: Final = 0.5
 MAX_FILE_BYTES: Final = 1024 * 1024
 STAT_INTERVAL_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
@@ -122,16 +126,25 @@ class OperatorTokens:
         return _parse(self.path, text)
 
 
-def operator_in(tokens: OperatorTokens) -> Callable[[Request], Awaitable[str]]:
-    """A dependency that gives the asking operator's name, for the audit; raises Problem 401."""
+def operator_in(tokens: OperatorTokens, metrics: Metrics) -> Callable[[Request], Awaitable[str]]:
+    """A dependency that gives the asking operator's name, for the audit; raises Problem 401, or 429.
+
+    Only refusals are limited, by address: whoever fails often is told to wait, and a good token behind the same
+    address goes on to be let in.
+    """
+    refusals = RateLimit(REFUSED_BURST, REFUSED_PER_SECOND, tokens.clock)
 
     async def operator(request: Request) -> str:
         borne = request.headers.getlist("authorization")
         name = tokens.operator(borne[0]) if len(borne) == 1 else None
-        if name is None:
-            log.warning("operator.refused", presented=bool(borne))
-            raise Problem(401, headers={"www-authenticate": CHALLENGE})
-        return f"operator:{name}"
+        if name is not None:
+            metrics.operator_logins.labels("accepted").inc()
+            return f"operator:{name}"
+        metrics.operator_logins.labels("refused").inc()
+        if wait_s := refusals.wait_s(request.client.host if request.client else ""):
+            raise Problem(429, retry_after_s=wait_s)
+        log.warning("operator.refused", presented=bool(borne))
+        raise Problem(401, headers={"www-authenticate": CHALLENGE})
 
     return operator
 

@@ -50,7 +50,9 @@ def create_api(parts: ApiParts) -> FastAPI:
         app.include_router(webhook_routes(parts, room))
     if parts.operators is not None and parts.database is not None:
         app.include_router(
-            conversation_routes(parts.database, parts.operators, parts.retention, parts.limits, room)
+            conversation_routes(
+                parts.database, parts.operators, parts.metrics, parts.retention, parts.limits, room
+            )
         )
     if web is not None and feed is not None:
         Closing.of(app).then(feed.end)

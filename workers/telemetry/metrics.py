@@ -117,6 +117,9 @@ class Metrics:
         self.http_requests = counters(
             "http_requests", "Requests by route template", "route", "method", "status_class"
         )
+        self.operator_logins = counters(
+            "operator_logins", "Requests to operators' routes by whether their token was accepted", "outcome"
+        )
         self.ready = gauge("ready", "1 when this process is ready", "min")
         self.pool_in_use = gauges("pool_in_use", "Database connections in use", "sum", "pool")
         self.pool_size = gauges("pool_size", "Database connections open", "sum", "pool")
