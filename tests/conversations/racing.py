@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 from schemas.event import Event
-from tests.support.desk import Desk, a_desk
+from tests.support.desk import Desk, a_desk, allow
 from tests.support.events import an_agent, an_event
 from workers.agents.turn import Turn
+from workers.memory.limits import Conversations, Limits
 from workers.operations.conversations import Renewed, delete, reset
 from workers.operations.deliveries import mark_sent
 from workers.postgres.database import Database
-from workers.turns.claim import Claimed
+from workers.turns.claim import Claimed, Claims
+from workers.turns.policy import Caps
 
 Act = Callable[[Database, int, str], Coroutine[Any, Any, Renewed]]
 LEASE = timedelta(seconds=2)
+DEFAULT = Limits()
 either = pytest.mark.parametrize("act", [reset, delete])
 
 
@@ -54,13 +57,19 @@ async def all_sent(desk: Desk) -> None:
         await mark_sent(desk.database, row["id"], "test")
 
 
+async def claim(desk: Desk, limits: Limits = DEFAULT) -> list[Claimed]:
+    """What a worker gets that looks for the first time; one that has walked a slow queue may rest for a moment."""
+    claims = Claims(desk.database, desk.agents, Conversations(allow, limits), Caps())
+    return list((await claims.claim(desk.session.id, [])).turns)
+
+
 async def claim_one(desk: Desk) -> Claimed:
-    [turn] = (await desk.claims.claim(desk.session.id, [])).turns
+    [turn] = await claim(desk)
     return turn
 
 
 async def claim_none(desk: Desk) -> None:
-    assert len((await desk.claims.claim(desk.session.id, [])).turns) == 0
+    assert await claim(desk) == []
 
 
 async def kept(desk: Desk) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from tests.conversations.racing import (
     NOTHING,
     Act,
     a_conversation,
+    claim,
     claim_none,
     claim_one,
     either,
@@ -105,10 +106,10 @@ async def test_a_claim_that_came_first_makes_reset_and_delete_refuse_and_name_it
         [run_id] = await desk.admit("helper", says("second"))
         before = await desk.rows("select body, generation from items order by id")
         async with a_gate(desk.database, "turns", "insert") as gate:
-            claiming = await gate.stop(desk.claims.claim(desk.session.id, []))
+            claiming = await gate.stop(claim(desk))
             renewing = await gate.behind(act(desk.database, lane_id, "ann"))
             await gate.open()
-            [turn] = (await claiming).turns
+            [turn] = await claiming
             with pytest.raises(ActRefused, match=str(run_id)):
                 await renewing
 
@@ -286,7 +287,7 @@ async def test_a_takeover_under_way_keeps_the_owner_that_reset_and_delete_name(
             with pytest.raises(ActRefused, match=str(run_id)):
                 await renewing
 
-        [resumed] = (await other.claims.claim(other.session.id, [])).turns
+        resumed = await claim_one(other)
         after = await desk.turn_of(run_id)
         assert before is not None
         assert after is not None

@@ -14,6 +14,7 @@ from tests.conversations.racing import (
     NOTHING,
     Act,
     a_conversation,
+    claim_one,
     either,
     generation,
     history_of_next,
@@ -160,6 +161,6 @@ async def test_deleted_twice_while_a_turn_is_stopped_nothing_comes_back_by_late_
         assert (found.item_count, found.note_count, found.open_runs, found.open_deliveries) == (0, 0, 0, 0)
         [outcome] = await other.admission.admit(candidates_of(agent, [says("second")]))
         assert isinstance(outcome, Admitted)
-        [turn] = (await other.claims.claim(other.session.id, [])).turns
+        turn = await claim_one(other)
         assert turn.snapshot is not None
         assert (turn.snapshot.history, turn.snapshot.notes, turn.snapshot.omitted_items) == ((), (), 0)

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.run import RunStatus
 from tests.conversations.gates import a_gate
-from tests.conversations.racing import a_conversation, claim_one, says
+from tests.conversations.racing import a_conversation, claim, claim_one, says
 from tests.support.clock import shift_clock
 from tests.support.desk import Desk
 from workers.memory.limits import Limits
@@ -55,10 +55,10 @@ async def test_a_claim_and_a_prune_at_once_leave_the_newest_and_what_the_turn_ma
     async with a_conversation(database_url, limits=LIMITS) as (desk, _):
         [run_id] = await desk.admit("helper", says("second"))
         async with a_gate(desk.database, "turns", "insert") as gate:
-            claiming = await gate.stop(desk.claims.claim(desk.session.id, []))
+            claiming = await gate.stop(claim(desk, LIMITS))
             beside = await prune(desk)
             await gate.open()
-            [turn] = (await claiming).turns
+            [turn] = await claiming
 
         assert turn.snapshot is not None
         assert [each.text for each in turn.snapshot.history] == ["first", "re: first"]
