@@ -178,7 +178,11 @@ async def _refusing(act: Awaitable[T]) -> T:
         raise Problem(404, detail=str(missing)) from None
     except TurnActive as active:
         raise Problem(
-            409, "turn_active", detail=str(active), members={"run_id": str(active.run_id)}
+            409,
+            "turn_active",
+            detail=f"run {active.run_id} has an active turn in conversation {active.lane_id}: try again when it has "
+            "ended, or ask with when_active wait or cancel",
+            members={"run_id": str(active.run_id)},
         ) from None
     except ActRefused as refused:
         raise Problem(409, "refused", detail=str(refused)) from None
