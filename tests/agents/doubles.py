@@ -162,7 +162,7 @@ class StrictModel:
 
 
 def history_problem(messages: Sequence[ModelMessage]) -> str | None:
-    """Why a strict provider would refuse `messages`: roles that do not alternate, or a tool call without its result."""
+    """Why a strict provider would refuse `messages`: roles that do not alternate, an empty part, an open call."""
     if not messages or not isinstance(messages[0], ModelRequest):
         return "the first message is not the user's"
     if not isinstance(messages[-1], ModelRequest):
@@ -171,6 +171,8 @@ def history_problem(messages: Sequence[ModelMessage]) -> str | None:
     for before, message in zip([None, *messages], messages, strict=False):
         if before is not None and type(before) is type(message):
             return "two messages of one role in a row"
+        if any(isinstance(part, (UserPromptPart, TextPart)) and not part.content for part in message.parts):
+            return "an empty part"
         if isinstance(message, ModelResponse):
             open_calls = {part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)}
             continue
