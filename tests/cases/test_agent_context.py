@@ -52,7 +52,7 @@ async def released(desk: Desk) -> bool:
 
 
 async def die_and_recover(url: str, till: Till, *, sequential: bool) -> list[list[ModelMessage]]:
-    """A worker stops dead where the till stands; another one ends the run, and then a second one."""
+    """A lease runs out while the till stands; another worker ends the run, and then a second one."""
     dying, surviving = StrictModel(batch()), StrictModel()
     async with (
         a_desk(url, till.agent(dying, sequential=sequential), lease_for=LEASE) as one,
