@@ -36,7 +36,7 @@ def settings_of(documents: Sequence[Document]) -> dict[str, str]:
 
 
 def connections(documents: Sequence[Document]) -> int:
-    """Database connections of all roles at their largest: pool, hints, and a lease for turns and sends."""
+    """Database connections of all roles at their largest: pool, hints, readiness probe, and a lease for turns and sends."""
     pool = int(settings_of(documents)["PARLEY_POOL_SIZE"])
     most = {
         each.name: each.body["spec"]["maxReplicas"]
@@ -45,7 +45,7 @@ def connections(documents: Sequence[Document]) -> int:
     }
     return sum(
         most.get(each.name, each.body["spec"].get("replicas", 1))
-        * (pool + (2 if each.name in ("parley-turns", "parley-delivery") else 1))
+        * (pool + (3 if each.name in ("parley-turns", "parley-delivery") else 2))
         for each in documents
         if each.kind == "Deployment"
     )
