@@ -36,7 +36,7 @@ def settings_of(documents: Sequence[Document]) -> dict[str, str]:
 
 
 def connections(documents: Sequence[Document]) -> int:
-    """Database connections of all roles at their largest: pool, hints, readiness probe, and a lease for turns and sends."""
+    """Database connections of all roles at their largest: pool, hints, probe, and a lease for turns and sends."""
     pool = int(settings_of(documents)["PARLEY_POOL_SIZE"])
     most = {
         each.name: each.body["spec"]["maxReplicas"]
