@@ -169,4 +169,4 @@ async def test_without_a_directory_a_warning_says_that_history_is_lost(
 ) -> None:
     async with embedded_services() as running:
         assert running.database_url.startswith("postgresql://")
-    assert "loses all history" in caplog.text
+    assert "a restart loses history" in caplog.text
