@@ -91,7 +91,7 @@ async def test_what_is_being_sent_ends_by_reconciliation_and_a_late_answer_is_on
     site: Site, capability: Capability, in_time: bool, ends: tuple[str, str | None]
 ) -> None:
     lab, stopped = GatedChannel(capability), list[str]()
-    async with a_worker(site, an_app(lab, talkative(stopped)), lease_for=timedelta(seconds=1)):
+    async with a_worker(site, an_app(lab, talkative(stopped)), lease_for=timedelta(seconds=3)):
         await site.publish(an_event(chat="c", text="long"))
         await until_three(site)
         await lab.waiting.wait()
