@@ -51,7 +51,7 @@ async def test_a_long_turn_is_one_call_without_a_rebalance_beside_quick_ones(sit
         "echo", runs=runs, subscriptions=[Subscription("lab")], concurrency_key=lambda event: event.chat
     )
     app = App("tested", agents=[agent], channels=[lab])
-    async with a_worker(site, app, lease_for=timedelta(seconds=1)) as worker:
+    async with a_worker(site, app, lease_for=timedelta(seconds=3)) as worker:
         await eventually("joined", lambda: all(c.joined and c.assignment for c in worker._consumers.values()))
         before = generations(worker)
         started = time.monotonic()
