@@ -12,13 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote
 
 from schemas.errors import Misconfigured
 from schemas.signing import MalformedKey, SigningKey, VerifyKey
-
-STAT_INTERVAL_S: Final = 1.0
+from schemas.watched import WatchedFile
 
 
 class KeyFileProblem(Misconfigured):
@@ -63,7 +61,7 @@ def readable_by_others(path: Path) -> bool:
 
 @dataclass(slots=True)
 class KeyFile:
-    """The keys in one file, current within `STAT_INTERVAL_S` of `clock` (monotonic seconds); no task, no
+    """The keys in one file, current within a second of `clock` (monotonic seconds); no task, no
     thread.
 
     The first read happens in the constructor and raises KeyFileProblem; later problems go to `on_problem`,
@@ -74,14 +72,12 @@ class KeyFile:
     channel: str | None = None
     clock: Callable[[], float] = time.monotonic
     on_problem: Callable[[KeyFileProblem], None] = lambda problem: None
-    _seen: tuple[int, ...] = field(init=False, repr=False)
-    _next_stat: float = field(init=False, repr=False)
+    _watched: WatchedFile = field(init=False, repr=False)
     _verify: dict[str, tuple[VerifyKey, ...]] = field(init=False, repr=False)
     _signing: dict[str, tuple[SigningKey, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._next_stat = self.clock() + STAT_INTERVAL_S
-        self._seen = self._fingerprint()
+        self._watched = WatchedFile(self.path, self.clock)
         self._use(self._read())
 
     def verify_keys(self, channel: str) -> tuple[VerifyKey, ...]:
@@ -95,24 +91,12 @@ class KeyFile:
         return self._signing.get(channel, ())
 
     def _refresh(self) -> None:
-        if (now := self.clock()) < self._next_stat:
+        if not self._watched.changed():
             return
-        self._next_stat = now + STAT_INTERVAL_S
-        seen = self._fingerprint()
-        if seen == self._seen:
-            return
-        self._seen = seen
         try:
             self._use(self._read())
         except KeyFileProblem as problem:
             self.on_problem(problem)
-
-    def _fingerprint(self) -> tuple[int, ...]:
-        try:
-            status = self.path.stat()
-        except OSError:
-            return ()
-        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _read(self) -> list[KeyEntry]:
         try:

@@ -21,6 +21,7 @@ import structlog
 from fastapi import Request
 
 from schemas.errors import Misconfigured
+from schemas.watched import WatchedFile
 from workers.api.problems import Problem
 from workers.api.rate import RateLimit
 from workers.telemetry.metrics import Metrics
@@ -30,7 +31,6 @@ PREFIX: Final = "parley_op_"
 REFUSED_BURST: Final = 20
 REFUSED_PER_SECOND: Final = 0.5
 MAX_FILE_BYTES: Final = 1024 * 1024
-STAT_INTERVAL_S: Final = 1.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 _LINE: Final = re.compile(rf"({_NAME.pattern})[ \t]+([0-9a-f]{{64}})", re.ASCII)
 _BEARER: Final = re.compile(r"bearer ([\x21-\x7e]{1,256})", re.ASCII | re.IGNORECASE)
@@ -61,7 +61,7 @@ def new_token(name: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class OperatorTokens:
-    """The tokens of one file, current within `STAT_INTERVAL_S` of `clock` (monotonic seconds).
+    """The tokens of one file, current within a second of `clock` (monotonic seconds).
 
     The first read happens in the constructor and raises TokenFileProblem; later problems go to `on_problem`, once
     each time the file changes.
@@ -71,12 +71,10 @@ class OperatorTokens:
     clock: Callable[[], float] = time.monotonic
     on_problem: Callable[[TokenFileProblem], None] = lambda problem: None
     _entries: tuple[tuple[str, bytes], ...] = field(init=False, repr=False)
-    _seen: tuple[int, ...] = field(init=False, repr=False)
-    _next_stat: float = field(init=False, repr=False)
+    _watched: WatchedFile = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._next_stat = self.clock() + STAT_INTERVAL_S
-        self._seen = self._fingerprint()
+        self._watched = WatchedFile(self.path, self.clock)
         self._entries = self._read()
 
     def operator(self, authorization: str | None) -> str | None:
@@ -90,24 +88,12 @@ class OperatorTokens:
         return names[0] if names else None
 
     def _refresh(self) -> None:
-        if (now := self.clock()) < self._next_stat:
+        if not self._watched.changed():
             return
-        self._next_stat = now + STAT_INTERVAL_S
-        seen = self._fingerprint()
-        if seen == self._seen:
-            return
-        self._seen = seen
         try:
             self._entries = self._read()
         except TokenFileProblem as problem:
             self.on_problem(problem)
-
-    def _fingerprint(self) -> tuple[int, ...]:
-        try:
-            status = self.path.stat()
-        except OSError:
-            return ()
-        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
     def _read(self) -> tuple[tuple[str, bytes], ...]:
         try:
