@@ -66,7 +66,7 @@ class WorkerSession:
         lease_for: timedelta = DEFAULT_LEASE,
         agents: Sequence[str] = (),
         renewed: Callable[[], None] = lambda: None,
-        leave_process: Callable[[], None] = _leave_process,
+        leave_process: Callable[[], None] | None = None,
     ) -> None:
         self.id: UUID = new_uuid7()
         self.lease_for = lease_for
@@ -75,7 +75,7 @@ class WorkerSession:
         self._agents = list(agents)
         self._worker = f"{socket.gethostname()}:{os.getpid()}"
         self._renewed = renewed
-        self._leave_process = leave_process
+        self._leave_process = leave_process or _leave_process
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._opened = asyncio.Event()
