@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import timeit
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -43,18 +42,6 @@ DSNS = (
     f'{{"sasl_plain_password": "{PASSWORD}"}}',
     f"AIOKafkaClient(sasl_plain_password='{PASSWORD}', x=1)",
 )
-
-
-@pytest.fixture
-def written() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    stream = io.StringIO()
-    configure("DEBUG", stream=stream)
-    yield stream
-    root.handlers[:], root.level = handlers, level
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 def lines_of(stream: io.StringIO) -> list[dict[str, object]]:

@@ -17,7 +17,7 @@ import orjson
 import structlog
 
 from workers.telemetry.redact import redact
-from workers.telemetry.repeats import Repeats, RepeatsFilter
+from workers.telemetry.repeats import Repeats
 
 _MESSAGE_KEYS = frozenset({"event", "exception", "stack"})
 _OFTEN_SAID = frozenset({"debug", "info"})
@@ -44,8 +44,7 @@ def configure(
         if json
         else structlog.dev.ConsoleRenderer(colors=False)
     )
-    target, repeats = stream or sys.stderr, Repeats()
-    once_in_a_while = partial(_leave_out_repeats, repeats)
+    target, once_in_a_while = stream or sys.stderr, partial(_leave_out_repeats, Repeats())
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, once_in_a_while, _json_line]
         if json
@@ -74,7 +73,6 @@ def configure(
     )
     handler = logging.StreamHandler(target)
     handler.setFormatter(formatter)
-    handler.addFilter(RepeatsFilter(repeats))
     root = logging.getLogger()
     for old in list(root.handlers):
         if type(old) is logging.StreamHandler:

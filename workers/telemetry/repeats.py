@@ -1,9 +1,9 @@
 """A warning that says nothing new is counted, not written: an outage must not fill the disk with one sentence.
 
 The first line of its kind is always written, and then one every `EVERY_SECONDS`, which says how many were left out.
+The lines of the Kafka clients, which differ in their arguments, are bounded by template in `workers.kafka.logs`.
 """
 
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -38,20 +38,3 @@ class Repeats:
         if len(self._kinds) > MAX_KINDS:
             self._kinds.popitem(last=False)
         return known.left_out if known is not None else 0
-
-
-class RepeatsFilter(logging.Filter):
-    """The same for the lines of libraries: whole messages, warnings and worse, without a traceback."""
-
-    def __init__(self, repeats: Repeats) -> None:
-        super().__init__()
-        self._repeats = repeats
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING or record.exc_info:
-            return True
-        message = record.getMessage()
-        left_out = self._repeats.left_out((record.name, message))
-        if left_out:
-            record.msg, record.args = f"{message} (repeated {left_out} times)", ()
-        return left_out is not None
