@@ -12,7 +12,7 @@ from workers.channels.lab import Fault, LabChannel
 from workers.channels.port import Capability
 from workers.delivery.loops.sender import SendLimits
 from workers.delivery.policy import CHUNK_FAILED, EXHAUSTED
-from workers.turns.claim import SessionGone
+from workers.turns.store import SessionGone
 
 
 @pytest.mark.rule("EN-30")

@@ -15,9 +15,9 @@ from tests.support.turn_worker import Orders, a_worker
 from tests.support.waiting import eventually
 from workers.agents.turn import Turn
 from workers.turns import store
-from workers.turns.claim import SessionGone
 from workers.turns.recovery import Recovered, Recovery
 from workers.turns.session import EXIT_STUCK_LOOP
+from workers.turns.store import SessionGone
 
 LEASE = timedelta(seconds=2)
 

@@ -11,8 +11,7 @@ from uuid import UUID
 from workers.channels.port import Found, Outgoing
 from workers.postgres.database import Connection, Row
 from workers.postgres.sql import load
-from workers.turns import store as turns
-from workers.turns.claim import SessionGone
+from workers.turns.store import hold_session
 
 _LOCK_ADDRESSES = load(__package__, "lock_addresses")
 _CLAIM_HEADS = load(__package__, "claim_heads")
@@ -88,12 +87,6 @@ class LockedAddresses:
 class WalkedAddress:
     address_id: int
     overdue: bool
-
-
-async def hold_session(tx: Connection, session_id: UUID) -> None:
-    """Hold the session until the transaction ends, so that a takeover waits. Raises SessionGone."""
-    if not await turns.hold_session(tx, session_id):
-        raise SessionGone(session_id)
 
 
 async def lock_addresses(

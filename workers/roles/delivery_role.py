@@ -17,8 +17,8 @@ from workers.postgres.hints import Hints
 from workers.roles.settings import Settings
 from workers.roles.turns_role import READY
 from workers.telemetry.metrics import Metrics
-from workers.turns.claim import SessionGone
 from workers.turns.session import WorkerSession
+from workers.turns.store import SessionGone
 
 
 class DeliveryRole:

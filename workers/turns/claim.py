@@ -17,7 +17,6 @@ from uuid import UUID
 
 import structlog
 
-from schemas.errors import ParleyError
 from schemas.event import Event, decode_event
 from schemas.reason import RefusedRecord
 from schemas.run import RunStatus
@@ -69,10 +68,6 @@ class Claim:
 
     turns: Sequence[Claimed]
     again: bool
-
-
-class SessionGone(ParleyError):
-    """The worker session was taken over: this process must not claim under it any more."""
 
 
 class Claims:
@@ -198,8 +193,8 @@ class Claims:
     async def _claim(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         async with self._database.transaction() as tx:
             locked = await store.lock_ready_lanes(tx, lanes, session_id)
-            if not locked and not await store.hold_session(tx, session_id):
-                raise SessionGone(session_id)
+            if not locked:
+                await store.hold_session(tx, session_id)
             heads = await store.read_heads(tx, locked, self._recall_wait) if locked else []
             chosen = await self._choose(tx, locked, heads, suspects)
             turns = await self._take(tx, session_id, chosen) if chosen else []

@@ -26,11 +26,12 @@ from workers.postgres.hints import Wake
 from workers.telemetry.metrics import Metrics
 from workers.telemetry.pace import Pace
 from workers.turns import store
-from workers.turns.claim import Claimed, Claims, SessionGone
+from workers.turns.claim import Claimed, Claims
 from workers.turns.execution import Execution, StopReason, TurnEnd
 from workers.turns.policy import QUICK_AGENT_SECONDS, Ended, LetGo, Lost, TryAgain
 from workers.turns.session import WorkerSession
 from workers.turns.settle import Settlement, Settlements
+from workers.turns.store import SessionGone
 
 CANCEL_CHECK_SECONDS = 0.25
 MAX_SETTLING = 256

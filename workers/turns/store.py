@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from schemas.errors import ParleyError
 from workers.agents.journal import StepRecord
 from workers.postgres.database import Connection, Row
 from workers.postgres.rows import as_rows
@@ -78,9 +79,14 @@ class Head:
         return f"{self.channel}/{self.account}"
 
 
-async def hold_session(tx: Connection, session_id: UUID) -> bool:
-    """Keep the session from being taken over until the transaction ends; False where it already was."""
-    return await tx.fetchrow(HOLD_SESSION, session_id) is not None
+class SessionGone(ParleyError):
+    """The worker session was taken over: this process must not claim under it any more."""
+
+
+async def hold_session(tx: Connection, session_id: UUID) -> None:
+    """Keep the session from being taken over until the transaction ends. Raises SessionGone where it already was."""
+    if await tx.fetchrow(HOLD_SESSION, session_id) is None:
+        raise SessionGone(session_id)
 
 
 async def find_ready(

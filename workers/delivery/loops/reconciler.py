@@ -42,6 +42,7 @@ from workers.delivery.store import Leased
 from workers.postgres.database import Database
 from workers.postgres.failures import is_retryable
 from workers.telemetry.metrics import Metrics
+from workers.turns.store import hold_session
 
 log = structlog.get_logger(__name__)
 
@@ -149,7 +150,7 @@ class Reconciler:
     async def resolve_uncertain(self) -> Resolved:
         """Decide about a batch of uncertain deliveries, asking their channels; sends nothing."""
         async with self._db.transaction() as tx:
-            await store.hold_session(tx, self._session_id)
+            await hold_session(tx, self._session_id)
             leased = await store.lease_uncertain(
                 tx, self._session_id, self._limits.batch, self._look_up_lease, self._names
             )
