@@ -43,14 +43,13 @@ def test_the_table_of_limits_is_that_of_the_code() -> None:
     }
 
 
-@pytest.mark.rule("CM-3", "CM-4")
+@pytest.mark.rule("CM-4")
 def test_the_recipe_is_an_application_with_memory(recipe: dict[str, Any]) -> None:
     app = recipe["app"]
     assert isinstance(app, App)
     assert app.agents["helper"].memory_key == "helper"
 
 
-@pytest.mark.rule("CM-29")
 @pytest.mark.parametrize(
     ("who", "audience", "allowed"),
     [

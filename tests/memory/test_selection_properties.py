@@ -155,7 +155,7 @@ def test_no_other_kind_of_limit_makes_an_app(limit: str, value: Any) -> None:
     assert str(MAXIMA[limit]) in str(refused.value)
 
 
-@pytest.mark.rule("CM-34", "CM-42", "CM-50")
+@pytest.mark.rule("CM-42")
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_the_database_gives_is_the_model_of_two_conversations_told_apart(
     desk: MemoryDesk, seed: int
