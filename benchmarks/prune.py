@@ -16,13 +16,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
-import psycopg
-
 from benchmarks.growth import a_server, allow
-from migrations import runner
+from benchmarks.services import filled
 from schemas.event import Event, decode_event
 from schemas.identity import Principal
 from schemas.run import new_uuid7
@@ -51,14 +49,14 @@ ITEMS_EACH: Final = 100
 WORST_RATIO: Final = 2.0
 WARM_UP_SECONDS: Final = 5.0
 
-FILL: Final = """
+FILL: Final[LiteralString] = """
 insert into lanes (key, kind, next_position)
-select sha256(('filled' || n)::bytea), 'conversation', 2 from generate_series(1, {conversations}) n;
+select sha256(('filled' || n)::bytea), 'conversation', 2 from generate_series(1, %(conversations)s) n;
 insert into conversations (lane_id, memory_key, channel, account, chat, audience)
 select id, 'noter', 'lab', 'account', 'filled-' || id, 'direct' from lanes;
 insert into items (lane_id, generation, kind, status, run_id, event_id, body, body_bytes, created_at)
 select lane_id, 0, 'input', 'accepted', gen_random_uuid(), 'past-' || n, repeat('x', 80), 80, now() - interval '31 days'
-  from conversations, generate_series(1, {each}) n;
+  from conversations, generate_series(1, %(each)s) n;
 """
 
 
@@ -168,21 +166,6 @@ async def a_load(url: str, database: Database, per_second: int) -> AsyncIterator
         await session.stop_renewing()
 
 
-def filled(base: str, items: int) -> str:
-    """The URL of a new database with so many items that have had their time, 100 a conversation."""
-    name = f"prune_{time.monotonic_ns()}"
-    with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    parts = psycopg.conninfo.conninfo_to_dict(base)
-    url = f"postgresql://{parts['user']}:@/{name}?host={parts['host']}"
-    runner.upgrade(url)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(FILL.format(conversations=items // ITEMS_EACH, each=ITEMS_EACH).encode())
-        connection.execute("vacuum analyze")
-        connection.execute("checkpoint")
-    return url
-
-
 async def compare(url: str, per_second: int, seconds: float, rest: float) -> dict[str, object]:
     """Latencies before, during and after one sweep of everything."""
     database = await Database.open(url)
@@ -233,7 +216,7 @@ def main() -> None:
     chosen = parser.parse_args()
     configure("WARNING", final=True)
     with a_server() as base:
-        url = filled(base, chosen.items)
+        url = filled(base, FILL, conversations=chosen.items // ITEMS_EACH, each=ITEMS_EACH)
         print(json.dumps(asyncio.run(compare(url, chosen.per_second, chosen.seconds, chosen.rest))))
 
 

