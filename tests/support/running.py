@@ -35,7 +35,7 @@ from workers.postgres.database import Database
 from workers.roles.worker import Worker
 
 ROOT: Final = Path(__file__).parents[2]
-PATIENCE: Final = timedelta(seconds=40)
+PATIENCE: Final = timedelta(seconds=90)
 
 
 class Nursery:
