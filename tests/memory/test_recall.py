@@ -12,6 +12,7 @@ from workers.memory.policy import MAX_BODY_BYTES, NoteDraft, draft_note, key_pro
 from workers.memory.recall import HistoryItem, note_bytes, select
 from workers.memory.snapshot import (
     Exchange,
+    NewerSnapshot,
     NoteEntry,
     Snapshot,
     UnreadableSnapshot,
@@ -109,15 +110,25 @@ def test_a_snapshot_is_the_same_bytes_each_time_and_comes_back_equal(
 
     stored = encode(snapshot)
 
-    assert decode(stored) == snapshot
-    assert encode(decode(stored)) == stored
+    assert decode(stored, digest(stored)) == snapshot
+    assert encode(decode(stored, digest(stored))) == stored
     assert len(digest(stored)) == 32
 
 
-@pytest.mark.parametrize("stored", [b"", b"{}", b'{"version":2}', b"[]", b'{"version":1,"notes":1}'])
+@pytest.mark.parametrize("stored", [b"", b"{}", b'{"version":"2"}', b"[]", b'{"version":1,"notes":1}'])
 def test_bytes_that_are_no_snapshot_are_refused_as_such(stored: bytes) -> None:
     with pytest.raises(UnreadableSnapshot):
-        decode(stored)
+        decode(stored, digest(stored))
+
+
+def test_a_snapshot_with_another_ones_digest_is_refused() -> None:
+    with pytest.raises(UnreadableSnapshot, match="digest"):
+        decode(encode(Snapshot()), digest(encode(Snapshot(omitted_items=1))))
+
+
+def test_a_newer_version_is_told_from_damage() -> None:
+    with pytest.raises(NewerSnapshot):
+        decode(b'{"version":2}', digest(b'{"version":2}'))
 
 
 def test_an_empty_past_is_an_empty_snapshot() -> None:

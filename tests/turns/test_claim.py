@@ -129,7 +129,9 @@ async def test_input_epoch_and_snapshot_are_committed_before_the_agent_runs(data
         assert row["epoch"] == row["lane_epoch"] == row["run_epoch"] == 2
         assert (row["status"], row["body"]) == ("running", "now")
         assert sha256(row["snapshot"]).digest() == row["snapshot_digest"]
-        assert [exchange.text for exchange in snapshot.decode(row["snapshot"]).history] == ["before"]
+        assert [
+            exchange.text for exchange in snapshot.decode(row["snapshot"], row["snapshot_digest"]).history
+        ] == ["before"]
 
 
 @pytest.mark.rule("EN-16", "EN-23")

@@ -113,7 +113,7 @@ async def test_a_run_that_dies_after_its_first_model_step_resumes_with_the_same_
         assert hashlib.sha256(after["snapshot"]).digest() == after["snapshot_digest"]
         assert after["snapshot_digest"] == before["snapshot_digest"]
         assert after["epoch"] > before["epoch"]
-        frozen = snapshot.decode(after["snapshot"])
+        frozen = snapshot.decode(after["snapshot"], after["snapshot_digest"])
         assert [exchange.text for exchange in frozen.history] == ["I live in Kyoto", "noted"]
         [first], [resumed] = dying.seen, surviving.seen
         assert contents(resumed)[: len(first)] == contents(first)
@@ -148,6 +148,59 @@ async def fails(turn: Turn) -> None:
 
 async def ends(turn: Turn) -> None:
     await turn.reply("done")
+
+
+async def two_released(desk: Desk) -> list[UUID]:
+    """Two runs of two conversations, frozen by a claim and let go of."""
+    runs = [(await desk.admit("helper", an_event(chat=chat)))[0] for chat in ("a", "b")]
+    claim = await desk.claims.claim(desk.session.id, [])
+    assert len(claim.turns) == 2
+    await desk.claims.give_back(desk.session.id, [])
+    return runs
+
+
+SET_SNAPSHOT = "update turns set snapshot = $2, snapshot_digest = $3 where run_id = $1"
+
+
+@pytest.mark.rule("CM-39", "CM-73")
+async def test_a_run_whose_frozen_bytes_have_changed_ends_and_holds_nobody_up(database_url: str) -> None:
+    async with a_desk(database_url, an_agent("helper", runs=ends, conversation=True)) as desk:
+        [damaged, whole] = await two_released(desk)
+        await desk.database.execute(
+            "update turns set snapshot = $2 where run_id = $1",
+            damaged,
+            snapshot.encode(Snapshot(omitted_notes=1)),
+        )
+
+        await desk.work()
+
+        assert [await desk.status(run) for run in (damaged, whole)] == ["failed", "succeeded"]
+        assert (await desk.run(damaged))["reason"].startswith("snapshot unreadable: ")
+        assert await desk.turn_of(damaged) is None
+
+
+@pytest.mark.rule("EN-49")
+async def test_a_run_that_a_newer_worker_froze_is_left_to_it_and_holds_nobody_up(database_url: str) -> None:
+    newer = snapshot.encode(Snapshot()).replace(b'"version":1', b'"version":2')
+    async with a_desk(database_url, an_agent("helper", runs=ends, conversation=True)) as desk:
+        [froze_newer, own] = await two_released(desk)
+        await desk.database.execute(SET_SNAPSHOT, froze_newer, newer, snapshot.digest(newer))
+
+        await desk.work()
+
+        assert [await desk.status(run) for run in (froze_newer, own)] == ["interrupted", "succeeded"]
+        turn = await desk.turn_of(froze_newer)
+        assert turn is not None
+        assert (turn["snapshot"], turn["session_id"]) == (newer, None)
+        await desk.database.execute(
+            SET_SNAPSHOT,
+            froze_newer,
+            snapshot.encode(Snapshot()),
+            snapshot.digest(snapshot.encode(Snapshot())),
+        )
+        await desk.database.execute("update ready set due_at = parley_now()")
+        await desk.work()
+        assert await desk.status(froze_newer) == "succeeded"
 
 
 @pytest.mark.rule("CM-75", "CM-38")

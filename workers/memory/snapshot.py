@@ -21,6 +21,10 @@ class UnreadableSnapshot(ParleyError):
         self.problem = problem
 
 
+class NewerSnapshot(UnreadableSnapshot):
+    """The stored bytes are of a version that a newer reader knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoteEntry:
     """One live note: `key`, `body`, and when it was last set."""
@@ -60,12 +64,14 @@ def encode(snapshot: Snapshot) -> bytes:
     )
 
 
-def decode(stored: bytes) -> Snapshot:
-    """The snapshot that `encode` wrote. Raises UnreadableSnapshot."""
+def decode(stored: bytes, stored_digest: bytes) -> Snapshot:
+    """The snapshot that `encode` wrote and `digest` marked. Raises UnreadableSnapshot, NewerSnapshot."""
+    if digest(stored) != stored_digest:
+        raise UnreadableSnapshot("its digest is another's")
     try:
         document = jsonio.loads(stored)
-        if document["version"] != VERSION:
-            raise UnreadableSnapshot("another version")
+        if (version := document["version"]) > VERSION:
+            raise NewerSnapshot(f"version {version}")
         return Snapshot(
             notes=tuple(
                 NoteEntry(key, body, datetime.fromisoformat(updated_at))

@@ -47,6 +47,7 @@ from workers.turns.store import Head, Ownership, Release
 DEFAULT_RECALL_WAIT = timedelta(seconds=2)
 SUSPECT_WAIT = timedelta(seconds=1)
 PAUSED_WAIT = timedelta(seconds=1)
+NEWER_WAIT = timedelta(seconds=5)
 ASK_OTHERS_SECONDS = 0.025
 """While an account has all the turns it may have, how often to look for other accounts' lanes after finding none."""
 
@@ -60,6 +61,14 @@ class Claimed(NamedTuple):
     head: Head
     event: Event
     snapshot: snapshot.Snapshot | None
+
+
+class Chosen(NamedTuple):
+    """A head to take; `past` is the snapshot of its first claim, None where it has none (yet)."""
+
+    head: Head
+    event: Event
+    past: snapshot.Snapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +213,9 @@ class Claims:
 
     async def _choose(
         self, tx: Connection, locked: Sequence[int], heads: Sequence[Head], suspects: list[int]
-    ) -> list[tuple[Head, Event]]:
+    ) -> list[Chosen]:
         """The heads to take now; the others' lanes leave the ready queue, or wait in it, or lose their head."""
-        chosen: list[tuple[Head, Event]] = []
+        chosen: list[Chosen] = []
         postponed: dict[int, datetime | timedelta] = {}
         ended: list[tuple[Head, Ended]] = []
         dropped = set(locked) - {head.lane_id for head in heads}
@@ -224,10 +233,12 @@ class Claims:
                 postponed[head.lane_id] = head.due_at
             elif not admits_suspect(self._caps.slots, head.crashes, suspects):
                 postponed[head.lane_id] = SUSPECT_WAIT
-            elif isinstance(event := _decoded(head), Ended):
-                ended.append((head, event))
+            elif isinstance(decoded := _decoded(head), Ended):
+                ended.append((head, decoded))
+            elif decoded is None:
+                postponed[head.lane_id] = NEWER_WAIT
             else:
-                chosen.append((head, event))
+                chosen.append(decoded)
                 if head.crashes:
                     suspects.append(head.crashes)
         if dropped or misqueued:
@@ -252,12 +263,9 @@ class Claims:
         for head, ending in ended:
             log.error("turn.not_started", run_id=str(head.run_id), agent=head.agent, reason=ending.reason)
 
-    async def _take(
-        self, tx: Connection, session_id: UUID, chosen: Sequence[tuple[Head, Event]]
-    ) -> list[Claimed]:
-        heads = [head for head, _ in chosen]
-        events = [event for _, event in chosen]
-        frozen = await self._freeze(tx, heads, events)
+    async def _take(self, tx: Connection, session_id: UUID, chosen: Sequence[Chosen]) -> list[Claimed]:
+        heads = [each.head for each in chosen]
+        frozen = await self._freeze(tx, chosen)
         encoded = [
             head.snapshot if past is None or head.snapshot is not None else snapshot.encode(past)
             for head, past in zip(heads, frozen, strict=True)
@@ -267,18 +275,12 @@ class Claims:
         )
         return [
             Claimed(Ownership(head.lane_id, head.run_id, epochs[head.lane_id]), head, event, past)
-            for head, event, past in zip(heads, events, frozen, strict=True)
+            for (head, event, _), past in zip(chosen, frozen, strict=True)
         ]
 
-    async def _freeze(
-        self, tx: Connection, heads: Sequence[Head], events: Sequence[Event]
-    ) -> list[snapshot.Snapshot | None]:
+    async def _freeze(self, tx: Connection, chosen: Sequence[Chosen]) -> list[snapshot.Snapshot | None]:
         """Each head's snapshot: the one it was first claimed with, or a new one; None where it keeps no memory."""
-        new = [
-            (head, event)
-            for head, event in zip(heads, events, strict=True)
-            if head.memory_key is not None and head.snapshot is None
-        ]
+        new = [(head, event) for head, event, past in chosen if head.memory_key is not None and past is None]
         made: dict[int, snapshot.Snapshot] = {}
         if new and self._conversations is not None:
             limits = self._conversations.limits
@@ -322,15 +324,20 @@ class Claims:
                     limits.retention,
                 )
             made = {lane_id: recall.select(history[lane_id], notes[lane_id], limits) for lane_id in lane_ids}
-        return [
-            snapshot.decode(head.snapshot) if head.snapshot is not None else made.get(head.lane_id)
-            for head in heads
-        ]
+        return [made.get(head.lane_id) if past is None else past for head, _, past in chosen]
 
 
-def _decoded(head: Head) -> Event | Ended:
-    """The run's event; a run whose event this code cannot read any more ends with the reason."""
+def _decoded(head: Head) -> Chosen | Ended | None:
+    """The head, opened; None where a newer worker froze it, to whom it is left; what is unreadable ends."""
     try:
-        return decode_event(head.event)
+        event = decode_event(head.event)
+        if head.snapshot is None:
+            return Chosen(head, event, None)
+        return Chosen(head, event, snapshot.decode(head.snapshot, head.snapshot_digest or b""))
     except RefusedRecord as error:
         return Ended(RunStatus.FAILED, f"event unreadable: {error.reason}")
+    except snapshot.NewerSnapshot as error:
+        log.warning("turn.left_to_newer_worker", run_id=str(head.run_id), problem=error.problem)
+        return None
+    except snapshot.UnreadableSnapshot as error:
+        return Ended(RunStatus.FAILED, f"snapshot unreadable: {error.problem}")

@@ -72,6 +72,7 @@ class Head:
     resumed: bool
     owned_by: UUID | None
     snapshot: bytes | None
+    snapshot_digest: bytes | None
 
     @property
     def sender(self) -> str:
@@ -161,6 +162,7 @@ def _head(row: Row) -> Head:
         resumed=row["resumed"],
         owned_by=row["owned_by"],
         snapshot=row["snapshot"],
+        snapshot_digest=row["snapshot_digest"],
     )
 
 

@@ -9,7 +9,7 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
        greatest(r.due_at, gate.opens_at) as due_at,
        greatest(r.due_at, gate.opens_at) <= parley_now() as due,
        t.run_id is not null as resumed, coalesce(t.session_id, case when t.run_id <> r.id then t.run_id end) as owned_by,
-       t.snapshot
+       t.snapshot, t.snapshot_digest
   from lanes l
  cross join lateral (
        select id, generation, agent, memory_key, channel, account, event_id, status, retries, crashes, attempts,
@@ -19,7 +19,7 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
         order by runs.position
         limit 1
        ) r
-  left join lateral (select run_id, session_id, snapshot from turns where turns.lane_id = l.id limit 1) t on true
+  left join lateral (select run_id, session_id, snapshot, snapshot_digest from turns where turns.lane_id = l.id limit 1) t on true
   left join lateral (
        select max(d.created_at) + $2::interval as opens_at
          from deliveries d
