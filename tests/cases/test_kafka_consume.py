@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.support.events import an_event
-from tests.support.running import Child, counted
+from tests.support.running import Child, Site, counted
 from tests.support.waiting import eventually
 from tests.worker.conftest import MakeSite
 
@@ -36,6 +36,7 @@ async def test_pb_03_what_is_unfinished_behind_finished_ones_survives_a_kill(mak
         first = site.start()
         await site.publish(an_event(text="block"), *(an_event(text=f"m{number}") for number in range(4)))
         await site.answered(4)
+        await eventually("four are settled", _ended(site, 4))
         await first.kill()
         (site.life.ledger.parent / "go").touch()
 
@@ -54,6 +55,7 @@ async def test_pb_04_an_event_whose_handler_failed_is_tried_again_also_after_a_r
         first = site.start()
         await site.publish(an_event(text="fail 2"), an_event(text="m"), an_event(text="fail 9"))
         await site.answered(1)
+        await eventually("one is settled", _ended(site, 1))
         await eventually("it failed once", lambda: "fail 2" in site.notes())
         await first.kill()
 
@@ -81,6 +83,13 @@ async def test_pb_05_a_record_that_cannot_be_decoded_stops_nobody(make_site: Mak
         assert counted(await worker.scrape(), "parley_dead_letters_total") == 1
         await worker.scrape("/readyz")
         assert "\\xff" not in worker.end_of_log()
+
+
+def _ended(site: Site, runs: int) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return bool(await site.value("select count(*) = $1 from runs where finished_at is not null", runs))
+
+    return holds
 
 
 def _duplicates_of(worker: Child, count: int) -> Callable[[], Awaitable[bool]]:

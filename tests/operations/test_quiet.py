@@ -151,7 +151,7 @@ async def test_a_hold_keeps_a_due_run_from_being_claimed_and_lapses_by_itself(da
 
 
 KILLED = """
-import asyncio, sys
+import asyncio, signal, sys
 from workers.operations.conversations import reset
 from workers.postgres.database import Database
 
@@ -159,6 +159,8 @@ async def main():
     database = await Database.open(sys.argv[1], min_size=1, max_size=2)
     await reset(database, int(sys.argv[2]), "ann", when_active="wait", waiting=lambda run_id: print(run_id, flush=True))
 
+# Whoever runs the tests in a shell's background handed down that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.run(main())
 """
 
