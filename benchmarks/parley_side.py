@@ -1,6 +1,7 @@
 """One whole worker as it is shipped: default settings, roles intake, turns and delivery, an agent that answers.
 
-Run as a child process: `python -m benchmarks.parley_side DATABASE BOOTSTRAP RECEIVER ROLES ORDERS`.
+Run as a child process: `python -m benchmarks.parley_side DATABASE BOOTSTRAP RECEIVER ROLES ORDERS [COUNT]`; the file
+COUNT counts statements.
 """
 
 import asyncio
@@ -9,10 +10,12 @@ import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
 import uvloop
 
+from benchmarks.counting import Count, counted_pool
 from benchmarks.processes import say
 from schemas.signing import SigningKey
 from workers.agents.agent import Agent, Subscription
@@ -72,7 +75,9 @@ def kafka_settings(bootstrap: str) -> KafkaSettings:
     return KafkaSettings(bootstrap=bootstrap, replication=1)
 
 
-async def serve(database: str, bootstrap: str, receiver: str, roles: str, written: str) -> None:
+async def serve(
+    database: str, bootstrap: str, receiver: str, roles: str, written: str, count: str = ""
+) -> None:
     """Start, say when, run until SIGTERM, drain."""
     orders = Orders(**json.loads(written))
     settings = Settings(
@@ -82,7 +87,8 @@ async def serve(database: str, bootstrap: str, receiver: str, roles: str, writte
         slots=orders.slots,
         http_port=0,
     )
-    worker = Worker(build_app(receiver, orders), settings)
+    pool = await counted_pool(settings, Count(Path(count))) if count else None
+    worker = Worker(build_app(receiver, orders), settings, database=pool)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -95,8 +101,10 @@ async def serve(database: str, bootstrap: str, receiver: str, roles: str, writte
     await worker.drain()
     stopping.cancel()
     await ended
+    if pool is not None:
+        await pool.close()
 
 
 if __name__ == "__main__":
     configure(final=True)
-    uvloop.run(serve(*sys.argv[1:6]))
+    uvloop.run(serve(*sys.argv[1:7]))

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from benchmarks.control import Arrival
+from benchmarks.counting import Count
 from benchmarks.parley_side import Orders, kafka_settings
 from benchmarks.processes import Child, child
 from benchmarks.profiling import Profile
@@ -78,7 +79,7 @@ def _ratio(worker: dict[str, Any], bare: dict[str, Any]) -> float:
     return round(worker["turns_per_s"] / bare_speed, 3) if bare_speed else 0.0
 
 
-def _worker(stack: ExitStack, shared: Services, roles: str, orders: Orders) -> Child:
+def _worker(stack: ExitStack, shared: Services, roles: str, orders: Orders, *count: str) -> Child:
     return stack.enter_context(
         child(
             "benchmarks.parley_side",
@@ -87,6 +88,7 @@ def _worker(stack: ExitStack, shared: Services, roles: str, orders: Orders) -> C
             shared.receiver.url,
             roles,
             orders.written,
+            *count,
             folder=shared.folder,
         )
     )
@@ -96,13 +98,16 @@ def _run_parley(
     shared: Services, publisher: Publisher, topic: str, chosen: argparse.Namespace
 ) -> dict[str, Any]:
     commits, wal = shared.written()
+    counts = [shared.folder / f"statements.{number}" for number in range(chosen.workers)]
+    statements = [Count.new(path) for path in counts]
     with ExitStack() as stack:
-        workers = [_worker(stack, shared, ALL_ROLES[0], Orders()) for _ in range(chosen.workers)]
+        workers = [_worker(stack, shared, ALL_ROLES[0], Orders(), str(path)) for path in counts]
         _profiled(shared, workers, chosen)
         shared.receiver.wait_for(chosen.events, STALL_SECONDS, *workers)
         time.sleep(SETTLE_SECONDS)
         commits_after, wal_after = shared.written()
         cpu = sum(worker.cpu_seconds() for worker in workers)
+        sent = sum(count.value for count in statements)
         publisher.paced(chosen.paced, PACED_PER_S, topic)
         shared.receiver.wait_for(publisher.published.total(), STALL_SECONDS, *workers)
         time.sleep(SETTLE_SECONDS)
@@ -112,6 +117,7 @@ def _run_parley(
         **_speed_facts(arrivals, started, ""),
         **dict(zip(("p50_ms", "p95_ms", "p99_ms"), latency_ms(arrivals, 50, 95, 99), strict=True)),
         **_fault_facts(arrivals, publisher),
+        "statements_per_turn": round(sent / chosen.events, 2),
         "commits_per_turn": round((commits_after - commits) / chosen.events, 3),
         "cpu_ms_per_turn": round(cpu * 1000 / chosen.events, 2),
         "wal_bytes_per_turn": round((wal_after - wal) / chosen.events),

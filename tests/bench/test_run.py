@@ -34,5 +34,6 @@ def test_a_small_run_says_one_line_and_loses_nothing() -> None:
     found = json.loads(line)
     assert (found["duplicates"], found["lost"], found["order_violations"]) == (0, 0, 0)
     assert found["turns_per_s"] > 0
+    assert found["statements_per_turn"] > found["commits_per_turn"] > 0
     assert found["bare_turns_per_s"] > 0
     assert found["p99_ms"] >= found["p50_ms"] > 0

@@ -107,6 +107,7 @@ class Database:
         idle_in_transaction_timeout: timedelta = timedelta(seconds=5),
         statement_timeout: timedelta = timedelta(seconds=30),
         acquire_timeout: timedelta = timedelta(seconds=10),
+        connection_class: type[asyncpg.Connection] = asyncpg.Connection,
     ) -> Database:
         """Connect; raises asyncpg errors or OSError where the server cannot be reached."""
         pool = await asyncpg.create_pool(
@@ -114,6 +115,7 @@ class Database:
             min_size=min_size,
             max_size=max_size,
             connect=_connect,
+            connection_class=connection_class,
             timeout=10,
             command_timeout=statement_timeout.total_seconds() + 5,
             max_inactive_connection_lifetime=300,
