@@ -13,7 +13,15 @@ from tests.support.desk import Desk, a_desk
 from tests.support.events import an_agent, an_event
 from workers.postgres.database import Database
 from workers.turns import store
-from workers.turns.low_water import MARGIN, REST_WHEN_BUSY, SLOW_SECONDS, LowWater
+from workers.turns.low_water import (
+    MARGIN,
+    MOST_GROUPS,
+    MOST_REST_AMONG_MANY_SECONDS,
+    MOST_REST_SECONDS,
+    REST,
+    SLOW_SECONDS,
+    LowWater,
+)
 from workers.turns.policy import ReadyLane
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -35,7 +43,7 @@ def test_quick_walks_are_made_for_every_claim() -> None:
     known.walked(SLOW_SECONDS / 2, [(LANE, NOW)])
 
     assert known.groups(["echo"], [], []) == []
-    assert known.walk_is_due(0, 8)
+    assert known.walk_is_due()
 
 
 @pytest.mark.rule("EN-44")
@@ -46,11 +54,9 @@ def test_slow_walks_rest_and_known_groups_are_asked_from_their_marks() -> None:
 
     assert known.groups(["echo"], [], []) == [GROUP]
     assert known.marks([GROUP]) == [NOW - MARGIN]
-    assert not known.walk_is_due(3, 8)
-    # A backlog is shared out by the walk, and so is what was found too rarely.
-    assert known.walk_is_due(8, 8)
-    clock.now += 2 * SLOW_SECONDS * REST_WHEN_BUSY + 0.001
-    assert known.walk_is_due(3, 8)
+    assert not known.walk_is_due()
+    clock.now += 2 * SLOW_SECONDS * REST + 0.001
+    assert known.walk_is_due()
 
     later = NOW + timedelta(minutes=1)
     known.asked([(GROUP, None, later)])
@@ -58,6 +64,25 @@ def test_slow_walks_rest_and_known_groups_are_asked_from_their_marks() -> None:
     assert known.groups(["other"], [], []) == []
     assert known.groups(["echo"], ["lab/a"], []) == []
     assert known.groups(["echo"], [], ["lab"]) == []
+
+
+@pytest.mark.rule("EN-44")
+def test_a_very_slow_walk_rests_for_seconds_or_less_while_there_are_more_groups_than_can_be_known() -> None:
+    clock = Clock()
+    known = LowWater(clock)
+    known.walked(1.0, [(LANE, NOW)])
+    clock.now += MOST_REST_SECONDS - 0.1
+    assert not known.walk_is_due()
+    clock.now += 0.1
+    assert known.walk_is_due()
+
+    for number in range(MOST_GROUPS):
+        known.met(("echo", f"lab/{number}"), NOW + timedelta(hours=1), NOW)
+    assert len(known.known) == MOST_GROUPS
+    assert known.marks([("echo", "lab/9")]) == [NOW - MARGIN], "not later than the present"
+    known.walked(1.0, [])
+    clock.now += MOST_REST_AMONG_MANY_SECONDS
+    assert known.walk_is_due()
 
 
 @contextmanager
@@ -80,7 +105,9 @@ async def bloat(desk: Desk, rows: int) -> None:
 
 
 @pytest.mark.rule("EN-44")
-async def test_a_late_commit_and_a_new_account_are_found_behind_dead_rows(database_url: str) -> None:
+async def test_a_new_account_at_once_and_a_late_commit_by_the_walk_are_found_behind_dead_rows(
+    database_url: str,
+) -> None:
     async with a_desk(database_url, an_agent("echo", conversation=True)) as desk:
         await desk.admit("echo", an_event())
         await desk.work()
@@ -94,13 +121,14 @@ async def test_a_late_commit_and_a_new_account_are_found_behind_dead_rows(databa
             [late_run] = await desk.admit("echo", late)
             await desk.database.execute("update ready set due_at = parley_now() - interval '5 minutes'")
             [other_run] = await desk.admit("echo", other)
-            assert not (await desk.turn_once()), "the walk rests"
-            assert await desk.due() == 2
+            await desk.turn_once()
+            assert await desk.status(other_run) == "succeeded"
+            assert await desk.due() == 1, "the walk rests"
 
             known._walked_at -= 60
             await desk.work()
 
-            assert (await desk.status(late_run), await desk.status(other_run)) == ("succeeded", "succeeded")
+            assert await desk.status(late_run) == "succeeded"
 
 
 @pytest.mark.rule("EN-44")
@@ -126,3 +154,29 @@ async def test_known_groups_are_asked_without_reading_what_is_dead(database_url:
     assert len(found) == 10
     assert buffers < 50, buffers
     assert took < 0.1
+
+
+@pytest.mark.rule("EN-44")
+async def test_new_groups_are_looked_for_without_reading_what_is_dead_of_known_ones(
+    database_url: str,
+) -> None:
+    rows = int(120_000 * max(scale(), 0.2))
+    async with a_desk(database_url, an_agent("echo", conversation=True)) as desk:
+        with an_old_snapshot(database_url):
+            await bloat(desk, rows)
+            accounts = ["A", "a", "a-1", "b", "é"]
+            await desk.admit("echo", *(an_event(account=account) for account in accounts))
+            known = [GROUP]
+            database = await Database.open(database_url, max_size=1)
+            try:
+                async with database.transaction() as tx:
+                    while found := await store.find_new_groups(tx, known):
+                        known += [(row["agent"], row["account"]) for row in found]
+                    arguments = [agent for agent, _ in known], [account for _, account in known]
+                    plan = await plan_of(tx, store.FIND_NEW_GROUPS, *arguments, generic=True)
+            finally:
+                await database.close()
+
+    buffers = max(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in plan.nodes)
+    assert sorted(known) == sorted(("echo", f"lab/{account}") for account in accounts)
+    assert buffers < 100, buffers

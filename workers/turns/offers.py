@@ -1,6 +1,7 @@
 """Lanes to try to claim, in fair rotation: every agent and account comes by before any has its second turn.
 
-    known groups, asked directly -> a walk over the others from where the rotation stands, where one is due
+    while walks are quick: a walk over the groups from where the rotation stands
+    while they are slow:   new groups between the known ones -> the known ones, asked directly -> now and then a walk
 
 Nothing is locked and nothing promised: what is offered may be claimed by somebody else meanwhile.
 """
@@ -38,15 +39,17 @@ class Offers:
     async def due(self, agents: Sequence[str], full_accounts: Sequence[str], wanted: int) -> list[ReadyLane]:
         """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
         paused = self._paused()
+        if self._low_water.slow:
+            await self._meet_new_groups()
         known = await self._offer_known(agents, [*full_accounts, *paused.accounts], paused.channels, wanted)
-        if not self._low_water.walk_is_due(len(known), wanted):
+        if not self._low_water.walk_is_due():
             return in_turns(known, self._after)
         offered = {lane.lane_id: lane for lane in known}
         due: list[tuple[ReadyLane, datetime]] = []
-        started = time.monotonic()
         begun = after = self._after
         at_start = begun == _START
         async with self._database.acquire() as connection:
+            started = time.monotonic()
             for _ in range(SCANS_A_CLAIM):
                 lanes, end = await store.find_ready(
                     connection,
@@ -66,9 +69,19 @@ class Offers:
                 if len(groups) >= wanted or (end is None and at_start):
                     break
                 at_start = at_start or end is None
+            took = time.monotonic() - started
         self._after = after
-        self._low_water.walked(time.monotonic() - started, due)
+        self._low_water.walked(took, due)
         return in_turns(offered.values(), begun)
+
+    async def _meet_new_groups(self) -> None:
+        async with self._database.acquire() as connection:
+            for _ in range(SCANS_A_CLAIM):
+                found = await store.find_new_groups(connection, self._low_water.known)
+                for row in found:
+                    self._low_water.met((row["agent"], row["account"]), row["due_at"], row["now"])
+                if not found or self._low_water.full:
+                    break
 
     async def _offer_known(
         self, agents: Sequence[str], accounts: Collection[str], channels: Collection[str], wanted: int

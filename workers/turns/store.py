@@ -16,6 +16,7 @@ from workers.turns.policy import ReadyLane
 HOLD_SESSION = load(__package__, "hold_session")
 FIND_READY = load(__package__, "find_ready")
 FIND_READY_IN = load(__package__, "find_ready_in")
+FIND_NEW_GROUPS = load(__package__, "find_new_groups")
 LOCK_READY_LANES = load(__package__, "lock_ready_lanes")
 LOCK_LANES = load(__package__, "lock_lanes")
 READ_HEADS = load(__package__, "read_heads")
@@ -121,6 +122,11 @@ async def find_ready_in(
     return await tx.fetch(
         FIND_READY_IN, [agent for agent, _ in groups], [account for _, account in groups], marks, per_group
     )
+
+
+async def find_new_groups(tx: Connection, known: Sequence[tuple[str, str]]) -> Sequence[Row]:
+    """Groups that have something in the queue and are not known, one between any two known ones; due or not."""
+    return await tx.fetch(FIND_NEW_GROUPS, [agent for agent, _ in known], [account for _, account in known])
 
 
 async def lock_ready_lanes(tx: Connection, lane_ids: Sequence[int], session_id: UUID) -> list[int]:

@@ -1,5 +1,6 @@
 -- Queues runs in admission order: each takes the next position of its lane, which the caller has locked.
--- $1 are JSON rows, in admission order.
+-- $1 are JSON rows, in admission order. Lanes are named by value: a join with a table of few rows is planned as a walk over it,
+-- and each row may have many dead versions.
 with asked as (
     select c.*, row_number() over (partition by c.lane_id order by c.n) as k
       from rows from (json_to_recordset($1::json) as (
@@ -11,7 +12,7 @@ numbered as (
     update lanes l
        set next_position = l.next_position + s.total
       from (select lane_id, count(*) as total from asked group by lane_id) s
-     where l.id = s.lane_id
+     where l.id = any(array(select lane_id from asked)) and l.id = s.lane_id
     returning l.id, l.next_position - s.total as first
 )
 insert into runs (id, lane_id, generation, position, agent, memory_key, channel, account, event_id,

@@ -3,6 +3,6 @@
 select l.id, l.epoch
   from lanes l
   join unnest($1::bigint[], $2::uuid[], $3::bigint[]) as o (lane_id, run_id, epoch)
-    on l.id = o.lane_id and l.owner_run = o.run_id and l.epoch = o.epoch
+    on l.id = any($1::bigint[]) and l.id = o.lane_id and l.owner_run = o.run_id and l.epoch = o.epoch
  order by l.id
    for no key update of l

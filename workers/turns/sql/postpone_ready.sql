@@ -3,4 +3,4 @@
 update ready r
    set due_at = coalesce(p.due_at, parley_now() + p.wait)
   from unnest($1::bigint[], $2::timestamptz[], $3::interval[]) as p (lane_id, due_at, wait)
- where r.lane_id = p.lane_id
+ where r.lane_id = any($1::bigint[]) and r.lane_id = p.lane_id

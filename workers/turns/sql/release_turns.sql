@@ -7,10 +7,10 @@ with gone as (
         as g (lane_id, run_id, status, wait, retries, crashes, attempts, reason)
 ),
 fenced as (
-    update lanes l set epoch = l.epoch + 1 from gone where l.id = gone.lane_id
+    update lanes set epoch = epoch + 1 where id = any($1::bigint[])
 ),
 released as (
-    update turns t set session_id = null from gone where t.lane_id = gone.lane_id
+    update turns set session_id = null where lane_id = any($1::bigint[])
 ),
 postponed as (
     update runs r
@@ -18,7 +18,7 @@ postponed as (
            retries = r.retries + gone.retries, crashes = r.crashes + gone.crashes,
            attempts = r.attempts + gone.attempts
       from gone
-     where r.id = gone.run_id
+     where r.id = any($2::uuid[]) and r.id = gone.run_id
     returning r.lane_id, r.agent, r.channel || '/' || r.account as account, r.due_at
 )
 insert into ready (lane_id, agent, account, due_at)

@@ -9,7 +9,7 @@ select l.id, head.agent, head.channel || '/' || head.account, greatest(head.due_
         order by r.position
         limit 1
        ) head
-  left join turns t on t.lane_id = l.id
+  left join turns t on t.lane_id = any($1::bigint[]) and t.lane_id = l.id
  where l.id = any($1::bigint[]) and t.session_id is null and head.status <> 'waiting'
  order by l.id
     on conflict (lane_id) do nothing

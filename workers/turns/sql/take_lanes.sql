@@ -7,14 +7,14 @@ owned as (
     update lanes l
        set owner_run = taken.run_id, epoch = l.epoch + 1
       from taken
-     where l.id = taken.lane_id
+     where l.id = any($1::bigint[]) and l.id = taken.lane_id
     returning l.id, l.epoch, l.owner_run
 ),
 running as (
     update runs r
        set status = 'running', epoch = owned.epoch, started_at = coalesce(r.started_at, parley_now())
       from owned
-     where r.id = owned.owner_run
+     where r.id = any($2::uuid[]) and r.id = owned.owner_run
 ),
 turn as (
     insert into turns (lane_id, run_id, epoch, session_id, snapshot, snapshot_digest, claimed_at)
@@ -24,6 +24,6 @@ turn as (
        set epoch = excluded.epoch, session_id = excluded.session_id, claimed_at = excluded.claimed_at
 ),
 dequeued as (
-    delete from ready using taken where ready.lane_id = taken.lane_id
+    delete from ready where lane_id = any($1::bigint[])
 )
 select id as lane_id, epoch from owned
