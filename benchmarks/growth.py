@@ -201,12 +201,18 @@ def open_elsewhere(url: str) -> Iterator[None]:
         yield
 
 
-async def grow(base: str, chosen: argparse.Namespace) -> list[Row]:
-    """Every row of the table, each beside its own control on the same database."""
+async def by_conversations(base: str, chosen: argparse.Namespace) -> list[Row]:
+    """A row for each number of conversations, each on a database of its own."""
     rows = []
     for conversations in [int(number * chosen.scale) for number in CONVERSATIONS]:
         async with a_driver(filled(base, FILL, number=conversations), conversations) as driver:
             rows.append(await driver.measure("conversations", conversations, 0, chosen.seconds))
+    return rows
+
+
+async def by_turns(base: str, chosen: argparse.Namespace) -> list[Row]:
+    """Rows of one database as it ages: before, in and after an open transaction, and after many turns."""
+    rows = []
     conversations, piled = int(2_000 * max(chosen.scale, 0.1)), int(OPEN_FOR_TURNS * chosen.scale)
     url = filled(base, FILL, number=conversations)
     async with a_driver(url, conversations) as driver:
@@ -247,8 +253,11 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="write the picture there")
     chosen = parser.parse_args()
     print(f"{'':<40} {'lanes':>9} {'turns':>9} {'p50 ms':>8} {'p95 ms':>8}")
+    # A server for each half: what the first still writes out would slow the second's control.
     with a_server() as base:
-        rows = asyncio.run(grow(base, chosen))
+        rows = asyncio.run(by_conversations(base, chosen))
+    with a_server() as base:
+        rows += asyncio.run(by_turns(base, chosen))
     if chosen.plot:
         chosen.plot.write_text(
             draw(

@@ -28,10 +28,12 @@ async def test_a_worker_that_was_taken_over_opens_a_new_session_and_goes_on(site
     async with a_worker(
         site, app, roles=frozenset({"intake", role}), lease_for=timedelta(seconds=60)
     ) as worker:
-        await eventually("a session", lambda: worker._session is not None)
-        first = worker._session
+        sessions = worker._sessions
+        assert sessions is not None
+        await eventually("a session", lambda: sessions.present is not None)
+        first = sessions.present
         await site.database.execute("update worker_sessions set dead_at = now()")
         await site.publish(an_event())
 
-        await eventually("another session", lambda: worker._session is not first)
+        await eventually("another session", lambda: sessions.present is not first)
         assert not worker._stop.is_set()

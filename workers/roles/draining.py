@@ -10,6 +10,8 @@ import structlog
 
 RESERVE: Final = timedelta(seconds=6)
 """Of the grace period, at most so much is kept back from running turns, for letting go of them and for leaving."""
+STOP_WITHIN: Final = timedelta(seconds=5)
+"""What one part may take that only writes down what is over."""
 _LEAST: Final = 0.2
 
 log = structlog.get_logger(__name__)

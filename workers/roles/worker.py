@@ -37,17 +37,15 @@ from workers.kafka.producer import RecordProducer
 from workers.operations.sweeper import Sweeper
 from workers.postgres.database import Database
 from workers.postgres.hints import Hints
-from workers.roles.delivery_role import DeliveryRole
-from workers.roles.draining import Deadline
+from workers.roles.draining import STOP_WITHIN, Deadline
 from workers.roles.pools import require_one_database
 from workers.roles.sampling import Sampler
+from workers.roles.sessions import Sessions
 from workers.roles.settings import Settings
-from workers.roles.turns_role import READY, TurnsRole
+from workers.roles.turns_role import READY
 from workers.telemetry.health import Health
 from workers.telemetry.metrics import Metrics
-from workers.turns.session import WorkerSession
 
-STOP_WITHIN = timedelta(seconds=5)
 PROBE_GIVES_UP_AFTER = timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
@@ -90,9 +88,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._failed: PartFailed | None = None
         self._drained: asyncio.Task[None] | None = None
-        self._session: WorkerSession | None = None
-        self._turns: TurnsRole | None = None
-        self._delivery: DeliveryRole | None = None
+        self._sessions: Sessions | None = None
 
     async def start(self) -> None:
         """Start everything that was asked for; waits for Kafka and Postgres. Raises Misconfigured leaves."""
@@ -131,7 +127,18 @@ class Worker:
             self._consumers["intake"] = self._consumer(settings.kafka.events_topic, "intake")
             self._begin("intake", self._run_intake(self._consumers["intake"]))
         if roles & {"turns", "delivery"}:
-            self._begin("session", self._run_sessions())
+            self._sessions = Sessions(
+                self.app,
+                settings,
+                self._database,
+                self._outbox,
+                self._hints,
+                self.metrics,
+                commands=self._commands,
+                stop=self._stop,
+                reached=self._reached,
+            )
+            self._begin("session", self._sessions.run())
         if "turns" in roles:
             self._begin("outbox", self._outbox.run())
         if "sweeper" in roles:
@@ -167,19 +174,14 @@ class Worker:
         log.info("worker.draining", grace_s=self.settings.grace.total_seconds())
         for consumer in self._consumers.values():
             consumer.drain()
-        if self._delivery is not None:
-            self._delivery.begin_drain()
-        if self._turns is not None:
-            stuck = await self._turns.drain(deadline.left_to_work, deadline.reserve / 2)
-            await deadline.bounded("turns", self._turns.close(), STOP_WITHIN)
-        if self._delivery is not None:
-            await deadline.bounded("delivery", self._delivery.finish(), deadline.left_to_work)
+        if self._sessions is not None:
+            stuck = await self._sessions.drain(deadline)
         self._outbox.stop()
         ending = [self._tasks[name] for name in ("intake", "outbox") if name in self._tasks]
         if ending:
             await asyncio.wait(ending, timeout=min(STOP_WITHIN, deadline.left).total_seconds())
-        if self._session is not None:
-            await deadline.bounded("session", self._session.end(self._database), STOP_WITHIN)
+        if self._sessions is not None:
+            await self._sessions.end(deadline)
         for name, task in self._tasks.items():
             if not task.done():
                 task.cancel(name)
@@ -230,6 +232,11 @@ class Worker:
         skipped = self.metrics.offsets_skipped.labels(topic).inc
         return LastingConsumer(lambda: RecordConsumer(self.settings.kafka, topic, role, on_skipped=skipped))
 
+    def _commands(self) -> LastingConsumer:
+        if "delivery" not in self._consumers:
+            self._consumers["delivery"] = self._consumer(self.settings.kafka.deliveries_topic, "delivery")
+        return self._consumers["delivery"]
+
     async def _run_intake(self, consumer: LastingConsumer) -> None:
         admission = Admission(
             self._database, idempotency_ttl=self.settings.idempotency_ttl, reached=self._reached
@@ -254,83 +261,6 @@ class Worker:
             await consumer.run(handle)
             retries.cancel()
 
-    async def _run_sessions(self) -> None:
-        """Turns and delivery under one session after another; a lost one is replaced by a fresh one."""
-        while not self._stop.is_set():
-            session = WorkerSession(
-                self.settings.database_url,
-                lease_for=self.settings.lease_for,
-                agents=list(self.app.agents) if "turns" in self.settings.roles else (),
-                renewed=self.metrics.lease_renewals.labels("renewed").inc,
-            )
-            try:
-                await session.start(within=timedelta(days=1))
-                self._session = session
-                await self._until_lost(session, self._roles_under(session))
-            except asyncio.CancelledError:
-                await session.stop_renewing()
-                raise
-            if session.lost.is_set():
-                await self._give_up(session)
-        # A drain goes on renewing until the last turn is settled; it ends the session itself.
-
-    async def _give_up(self, session: WorkerSession) -> None:
-        await session.stop_renewing()
-        self.metrics.lease_renewals.labels("lost").inc()
-        if self._turns is not None:
-            self._turns.abandon()
-            await self._turns.loop.idle()
-
-    def _roles_under(self, session: WorkerSession) -> list[Coroutine[Any, Any, None]]:
-        running: list[Coroutine[Any, Any, None]] = []
-        if "turns" in self.settings.roles:
-            self._turns = TurnsRole(
-                self.app,
-                self.settings,
-                self._database,
-                session,
-                self._outbox,
-                self._hints,
-                self.metrics,
-                reached=self._reached,
-            )
-            running.append(self._turns.run())
-        if "delivery" in self.settings.roles:
-            self._delivery = DeliveryRole(
-                self.app,
-                self.settings,
-                self._database,
-                session,
-                self._hints,
-                self.metrics,
-                reached=self._reached,
-            )
-            consumer = self._consumers.get("delivery") or self._consumer(
-                self.settings.kafka.deliveries_topic, "delivery"
-            )
-            self._consumers["delivery"] = consumer
-            running.append(self._delivery.run(consumer))
-        return running
-
-    async def _until_lost(self, session: WorkerSession, roles: list[Coroutine[Any, Any, None]]) -> None:
-        """Run the roles until the session is lost; a role that fails for good raises."""
-        tasks = [asyncio.create_task(role) for role in roles]
-        lost = asyncio.create_task(session.lost.wait())
-        try:
-            while not session.lost.is_set() and not self._stop.is_set():
-                done, _ = await asyncio.wait({*tasks, lost}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {lost}:
-                    task.result()
-                if all(task.done() for task in tasks):
-                    break
-                tasks = [task for task in tasks if not task.done()]
-            if self._stop.is_set():
-                await asyncio.gather(*tasks)
-        finally:
-            for task in [*tasks, lost]:
-                task.cancel()
-            await asyncio.gather(*tasks, lost, return_exceptions=True)
-
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks[name] = task
@@ -354,7 +284,7 @@ class Worker:
         if not self.settings.roles & {"intake", "delivery"} and self.settings.roles & {"turns", "api"}:
             self.health.register("kafka_producer", self._producer.broker_answers)
         if self.settings.roles & {"turns", "delivery"}:
-            self.health.register("lease", lambda: self._session is not None and self._session.fresh)
+            self.health.register("lease", lambda: self._sessions is not None and self._sessions.fresh)
         self.health.register("accepting", lambda: self._drained is None)
 
     async def _database_answers(self) -> bool:

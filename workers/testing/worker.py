@@ -32,7 +32,8 @@ class MortalWorker(Worker):
     @property
     def session_id(self) -> UUID | None:
         """The session that the worker holds, or held when it died."""
-        return self._session.id if self._session is not None else None
+        present = self._sessions.present if self._sessions is not None else None
+        return present.id if present is not None else None
 
     @property
     def condition(self) -> str:
@@ -64,12 +65,14 @@ class MortalWorker(Worker):
 
     def _die(self) -> None:
         self._doomed = list(self._tasks.values())
-        if self._turns is not None:
-            self._doomed += self._turns.loop._tasks
-            for commits in (self._turns._journal._queue, self._turns._settlements._queue):
+        turns = self._sessions.turns if self._sessions is not None else None
+        if turns is not None:
+            self._doomed += turns.loop._tasks
+            for commits in (turns._journal._queue, turns._settlements._queue):
                 self._doomed += commits._tasks
-        if self._delivery is not None:
-            self._doomed += self._delivery._receipts._queue._tasks
+        delivery = self._sessions.delivery if self._sessions is not None else None
+        if delivery is not None:
+            self._doomed += delivery._receipts._queue._tasks
         for task in self._doomed:
             task.cancel("killed")
         self.dead.set()
