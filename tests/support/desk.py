@@ -207,7 +207,8 @@ async def a_desk(
     session = WorkerSession(url, lease_for=lease_for, leave_process=lambda: left.append("stuck loop"))
     await session.start()
     journal = StepJournal(database, lambda addresses: None, reached=reached)
-    settlements = Settlements(database, recall_wait=recall_wait, reached=reached)
+    wake = Wake()
+    settlements = Settlements(database, recall_wait=recall_wait, next_ready=wake.set, reached=reached)
     pauses = Pauses(database, Wake())
     claims = Claims(
         database,
@@ -226,7 +227,7 @@ async def a_desk(
         claims,
         Execution(database, known, conversations, journal, split, backoff=backoff),
         settlements,
-        Wake(),
+        wake,
         metrics,
         poll_every=poll_every,
     )

@@ -12,6 +12,7 @@ from tests.support.events import an_agent, an_event
 from tests.support.waiting import eventually
 from workers.agents.errors import AgentFailed
 from workers.agents.turn import Turn
+from workers.operations.runs import cancel_runs
 from workers.turns.policy import Backoff, Caps
 
 SCALE = float(os.environ.get("PARLEY_TEST_SCALE", "1"))
@@ -188,6 +189,40 @@ async def test_anothers_run_starts_next_beside_a_hundred_thousand(
 
     assert started[:before] == ["hot"] * before
     assert "other" in started[before:]
+
+
+@pytest.mark.rule("EN-44")
+async def test_open_runs_of_a_lane_begin_behind_the_last_that_was_settled(database_url: str) -> None:
+    fails = {"second"}
+
+    async def runs(turn: Turn) -> None:
+        if turn.event.text in fails:
+            raise ConnectionError
+
+    async with a_desk(database_url, an_agent("echo", runs=runs, conversation=True, retries=3)) as desk:
+        texts = ["first", "second", "third", "fourth"]
+        made = await desk.admit("echo", *(an_event(chat="c", text=text) for text in texts))
+        places = [(await desk.run(run_id))["position"] for run_id in made]
+        await desk.work()
+        assert [await desk.status(run_id) for run_id in made] == ["succeeded", *["queued"] * 3]
+        assert (await desk.lane_of(made[0]))["head_position"] == places[0] + 1
+
+        await cancel_runs(desk.database, [made[2]], "ann")
+        assert (await desk.lane_of(made[0]))["head_position"] == places[0] + 1, (
+            "one in the middle moves nothing"
+        )
+
+        fails.clear()
+        await desk.database.execute("update runs set due_at = parley_now() where finished_at is null")
+        await desk.database.execute("update ready set due_at = parley_now()")
+        await desk.work()
+        assert [await desk.status(run_id) for run_id in made] == [
+            "succeeded",
+            "succeeded",
+            "cancelled",
+            "succeeded",
+        ]
+        assert (await desk.lane_of(made[0]))["head_position"] == places[3] + 1
 
 
 @pytest.mark.rule("EN-15")

@@ -13,7 +13,7 @@ from uuid import UUID
 from schemas.text import clean
 from workers.delivery.policy import ABANDONED
 from workers.postgres.database import Connection
-from workers.postgres.rows import as_rows
+from workers.postgres.rows import as_rows, touched
 from workers.postgres.sql import load
 
 _INSERT_ADDRESSES = load(__package__, "insert_addresses")
@@ -77,11 +77,12 @@ async def abandon_pending(tx: Connection, run_ids: Sequence[UUID], reason: str =
     return len(ended)
 
 
-async def finish_replies(tx: Connection, reply_keys: Sequence[str], lane_ids: Sequence[int]) -> None:
-    """After deliveries became final: the transcript says so, and lanes that waited for them may go on.
+async def finish_replies(tx: Connection, reply_keys: Sequence[str], lane_ids: Sequence[int]) -> int:
+    """After deliveries became final: the transcript says so, and lanes that waited for them may go on; how many do.
 
     The caller holds the lanes. Takes recalled replies only.
     """
-    if reply_keys:
-        await tx.execute(_SETTLE_REPLIES, sorted(set(reply_keys)))
-        await tx.execute(_RELEASE_GATE, sorted(set(lane_ids)))
+    if not reply_keys:
+        return 0
+    await tx.execute(_SETTLE_REPLIES, sorted(set(reply_keys)))
+    return touched(await tx.execute(_RELEASE_GATE, sorted(set(lane_ids))))

@@ -44,8 +44,8 @@ class Receipt(NamedTuple):
 
 
 class Receipts:
-    """Owns the queue of receipts; `close()` waits for those submitted. `lanes_ready` is called after a
-    commit."""
+    """Owns the queue of receipts; `close()` waits for those submitted. `lanes_ready` is called after a commit that let
+    waiting lanes go on."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Receipts:
 
     async def _apply(self, receipts: Sequence[Receipt]) -> list[bool]:
         async with self._db.transaction() as tx:
-            applied, chunks = await _write(tx, receipts)
+            applied, chunks, released = await _write(tx, receipts)
             self._reached("receipt written")
         self._reached("receipt committed")
         for chunk in chunks:
             self._metrics.deliveries.labels(chunk[0], chunk[1]).inc()
-        if any(ok and _ends_recalled(receipt) for ok, receipt in zip(applied, receipts, strict=True)):
+        if released:
             self._lanes_ready()
         return applied
 
@@ -112,8 +112,13 @@ class Receipts:
             self._metrics.deliveries.labels(claimed.channel, verdict.state.value).inc()
 
 
-async def _write(tx: Connection, receipts: Sequence[Receipt]) -> tuple[list[bool], list[tuple[str, str]]]:
-    """One transaction's statements: lanes, addresses, deliveries, in that order, each by id."""
+async def _write(
+    tx: Connection, receipts: Sequence[Receipt]
+) -> tuple[list[bool], list[tuple[str, str]], int]:
+    """One transaction's statements: lanes, addresses, deliveries, in that order, each by id.
+
+    Returns which receipts counted, channel and state of chunks that ended with them, and how many lanes may go on.
+    """
     if lanes := sorted({r.claimed.lane_id for r in receipts if _ends_recalled(r)}):
         await hold_lanes(tx, lanes)
     await _write_holds(tx, receipts)
@@ -127,8 +132,8 @@ async def _write(tx: Connection, receipts: Sequence[Receipt]) -> tuple[list[bool
         rows = await tx.fetch(_FAIL_LATER_CHUNKS, failed, CHUNK_FAILED)
         chunks = [(row["channel"], row["state"]) for row in rows]
     recalled = [r.claimed for r in ended if r.claimed.recalled]
-    await finish_replies(tx, [c.reply_key for c in recalled], [c.lane_id for c in recalled])
-    return applied, chunks
+    released = await finish_replies(tx, [c.reply_key for c in recalled], [c.lane_id for c in recalled])
+    return applied, chunks, released
 
 
 _RECEIPT = (

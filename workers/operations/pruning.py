@@ -22,6 +22,7 @@ from workers.admission import store as admission
 from workers.memory.limits import Limits
 from workers.operations.retention import ADDRESS_MARGIN, Retention
 from workers.postgres.database import Connection, Row
+from workers.postgres.rows import touched
 from workers.postgres.sql import load
 
 FIND_OLD_RUNS = load(__package__, "find_old_runs")
@@ -225,4 +226,4 @@ async def _by_age(
 
 async def _execute(tx: Connection, statement: str, *arguments: object) -> int:
     """How many rows the statement removed."""
-    return int((await tx.execute(statement, *arguments)).rsplit(" ", 1)[1])
+    return touched(await tx.execute(statement, *arguments))

@@ -62,9 +62,11 @@ class TurnsRole:
             idempotency_ttl=settings.idempotency_ttl,
             reached=reached,
         )
+        wake = hints.waiter(READY, CANCEL)
         self._settlements = Settlements(
             database,
             recall_wait=settings.recall_wait,
+            next_ready=wake.set,
             observe=metrics.batches("settlement"),
             reached=reached,
         )
@@ -92,7 +94,7 @@ class TurnsRole:
                 slots=settings.slots,
             ),
             self._settlements,
-            hints.waiter(READY, CANCEL),
+            wake,
             metrics,
             poll_every=settings.poll_every,
         )

@@ -17,8 +17,7 @@ from uuid import UUID
 
 import structlog
 
-from schemas.event import Event, decode_event
-from schemas.reason import RefusedRecord
+from schemas.event import Event
 from schemas.run import RunStatus
 from workers.agents.agent import Agent
 from workers.memory import recall, snapshot
@@ -29,6 +28,7 @@ from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
 from workers.turns.offers import Offers
+from workers.turns.opening import Chosen, opened
 from workers.turns.policy import (
     NOTHING_PAUSED,
     WIDTH,
@@ -63,20 +63,19 @@ class Claimed(NamedTuple):
     snapshot: snapshot.Snapshot | None
 
 
-class Chosen(NamedTuple):
-    """A head to take; `past` is the snapshot of its first claim, None where it has none (yet)."""
-
-    head: Head
-    event: Event
-    past: snapshot.Snapshot | None
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one round brought; `again` asks for another round at once (a held lane was skipped, or more may be due)."""
+    """What one round brought; `again` asks for another round at once (a held lane was skipped, or more may be due).
+
+    `left` says that something may be due that found no room, so that a turn that ends makes a difference.
+    """
 
     turns: Sequence[Claimed]
     again: bool
+    left: bool = False
+
+
+_NO_ROOM = Claim((), again=False, left=True)
 
 
 class Claims:
@@ -120,31 +119,38 @@ class Claims:
         """
         caps = widened(self._caps, quick)
         if len(active) >= self._caps.slots * WIDTH:
-            return Claim((), again=False)
+            return _NO_ROOM
         running = [
             ReadyLane(turn.own.lane_id, turn.head.agent, turn.head.sender)
             for turn in active
             if quick or turn.own.run_id not in waiting
         ]
-        agents = agents_with_room(self._agents.keys() - self._paused().agents, running, caps)
+        unpaused = self._agents.keys() - self._paused().agents
+        agents = agents_with_room(unpaused, running, caps)
         if len(running) >= caps.slots or not agents:
-            return Claim((), again=False)
+            return _NO_ROOM
         suspects = [turn.head.crashes for turn in (*active, *settling) if turn.head.crashes]
         wanted = caps.slots - len(running)
         full_accounts = accounts_without_room(running, caps)
         if full_accounts and time.monotonic() < self._ask_others_at:
-            return Claim((), again=False)
+            return _NO_ROOM
         offered = await self._offers.due(agents, full_accounts, wanted)
         if full_accounts and not offered:
             self._ask_others_at = time.monotonic() + ASK_OTHERS_SECONDS
         picked = pick(offered, running, caps)
+        left = (
+            bool(full_accounts)
+            or len(agents) < len(unpaused)
+            or len(picked) < len(offered)
+            or len(offered) >= wanted
+        )
         if not picked:
-            return Claim((), again=False)
+            return Claim((), again=False, left=left)
         # The rotation goes on behind the last that was picked: who was only offered is not passed over.
         self._offers.go_on_behind(picked[-1])
         lanes = [lane.lane_id for lane in picked]
         claim = await self._claim_in_halves(session_id, lanes, suspects)
-        return Claim(claim.turns, claim.again or len(lanes) == len(offered) >= wanted)
+        return Claim(claim.turns, claim.again or len(lanes) == len(offered) >= wanted, left)
 
     async def _claim_in_halves(self, session_id: UUID, lanes: Sequence[int], suspects: list[int]) -> Claim:
         """Claim all lanes at once; a data error splits them until the offending one alone is refused."""
@@ -233,12 +239,12 @@ class Claims:
                 postponed[head.lane_id] = head.due_at
             elif not admits_suspect(self._caps.slots, head.crashes, suspects):
                 postponed[head.lane_id] = SUSPECT_WAIT
-            elif isinstance(decoded := _decoded(head), Ended):
-                ended.append((head, decoded))
-            elif decoded is None:
+            elif isinstance(opening := opened(head), Ended):
+                ended.append((head, opening))
+            elif opening is None:
                 postponed[head.lane_id] = NEWER_WAIT
             else:
-                chosen.append(decoded)
+                chosen.append(opening)
                 if head.crashes:
                     suspects.append(head.crashes)
         if dropped or misqueued:
@@ -325,19 +331,3 @@ class Claims:
                 )
             made = {lane_id: recall.select(history[lane_id], notes[lane_id], limits) for lane_id in lane_ids}
         return [made.get(head.lane_id) if past is None else past for head, _, past in chosen]
-
-
-def _decoded(head: Head) -> Chosen | Ended | None:
-    """The head, opened; None where a newer worker froze it, to whom it is left; what is unreadable ends."""
-    try:
-        event = decode_event(head.event)
-        if head.snapshot is None:
-            return Chosen(head, event, None)
-        return Chosen(head, event, snapshot.decode(head.snapshot, head.snapshot_digest or b""))
-    except RefusedRecord as error:
-        return Ended(RunStatus.FAILED, f"event unreadable: {error.reason}")
-    except snapshot.NewerSnapshot as error:
-        log.warning("turn.left_to_newer_worker", run_id=str(head.run_id), problem=error.problem)
-        return None
-    except snapshot.UnreadableSnapshot as error:
-        return Ended(RunStatus.FAILED, f"snapshot unreadable: {error.problem}")

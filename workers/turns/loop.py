@@ -1,7 +1,7 @@
 """The turn loop: fills free slots with claimed turns, runs each in a task of its own, settles what ends.
 
-A hint or an ended turn wakes it, and it polls as well. It never waits for an agent: a slow one holds its own slot
-and its own conversation.
+A hint wakes it, or a turn that ends where there was no room, and it polls as well. It never waits for an agent: a slow
+one holds its own slot and its own conversation.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class TurnLoop:
         self._pace = Pace()
         self._claiming = asyncio.Lock()
         self._unsure = False
+        self._left = True
+        self._given_back = 0
         self.draining = False
 
     @property
@@ -114,12 +116,17 @@ class TurnLoop:
             active = [each.claimed for each in self._running.values() if not each.agent_ended]
             settling = [each.claimed for each in self._running.values() if each.agent_ended]
             if len(settling) >= MAX_SETTLING:
+                self._left = True
                 return False
+            given_back = self._given_back
             with self._unsure_unless_done():
                 quick = self._pace.is_quicker_than(QUICK_AGENT_SECONDS)
                 claim = await self._claims.claim(
                     self._session.id, active, settling=settling, waiting=self._execution.waiting, quick=quick
                 )
+            self._left = claim.left
+            if self._given_back != given_back:
+                self._wake_where_it_matters()
             for claimed in claim.turns:
                 self._start(claimed)
         return claim.again
@@ -210,7 +217,8 @@ class TurnLoop:
                 end = await self._execution.run(claimed)
             finally:
                 running.agent_ended = True
-                self._wake.set()
+                self._given_back += 1
+                self._wake_where_it_matters()
             self._pace.note(end.agent_seconds)
             outcome = await self._settle(claimed, end)
         except LostOwnership:
@@ -223,6 +231,12 @@ class TurnLoop:
             if self._running.get(claimed.own.run_id) is running:
                 del self._running[claimed.own.run_id]
             self._count(claimed, outcome, time.monotonic() - started)
+            self._given_back += 1
+            self._wake_where_it_matters()
+
+    def _wake_where_it_matters(self) -> None:
+        """After turns gave something back: look again only where the last look had to leave something."""
+        if self._left or self._unsure:
             self._wake.set()
 
     async def _settle(self, claimed: Claimed, end: TurnEnd) -> str:

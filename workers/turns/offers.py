@@ -30,6 +30,8 @@ class Offers:
         self._database = database
         self._paused = paused
         self._after = _START
+        # Whether one scan from the start saw every group and all that is due: the rotation then needs no second one.
+        self._few = True
         self._low_water = LowWater()
 
     def go_on_behind(self, lane: ReadyLane) -> None:
@@ -46,8 +48,9 @@ class Offers:
             return in_turns(known, self._after)
         offered = {lane.lane_id: lane for lane in known}
         due: list[tuple[ReadyLane, datetime]] = []
-        begun = after = self._after
-        at_start = begun == _START
+        begun, few = self._after, self._few
+        after = _START if few else begun
+        from_start = after == _START
         async with self._database.acquire() as connection:
             started = time.monotonic()
             for _ in range(SCANS_A_CLAIM):
@@ -64,11 +67,18 @@ class Offers:
                 due += lanes
                 for lane, _ in lanes:
                     offered.setdefault(lane.lane_id, lane)
+                self._few = after == _START and end is None and len(lanes) < 2 * wanted
+                if self._few:
+                    after = begun
+                    break
+                if few:
+                    few, after, from_start = False, begun, begun == _START
+                    continue
                 after = end or _START
                 groups = {(lane.agent, lane.account) for lane in offered.values()}
-                if len(groups) >= wanted or (end is None and at_start):
+                if len(groups) >= wanted or (end is None and from_start):
                     break
-                at_start = at_start or end is None
+                from_start = from_start or end is None
             took = time.monotonic() - started
         self._after = after
         self._low_water.walked(took, due)

@@ -43,11 +43,14 @@ class Settlements:
         *,
         recall_wait: timedelta = DEFAULT_RECALL_WAIT,
         patience: timedelta | None = None,
+        next_ready: Callable[[], None] = lambda: None,
         observe: Callable[[int, float], None] | None = None,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
+        """`next_ready` is called after a commit that put something into the ready queue."""
         self._database = database
         self._recall_wait = recall_wait
+        self._next_ready = next_ready
         self._reached = reached
         self._queue: GroupCommit[Settlement, None] = GroupCommit(
             "settlement", self._commit, patience=patience, observe=observe
@@ -64,12 +67,14 @@ class Settlements:
         async with self._database.transaction() as tx:
             owned = await store.lock_owned(tx, [s.turn.own for s in settlements])
             kept = [s for s in settlements if (s.turn.own.lane_id, s.turn.own.epoch) in owned]
-            await self._end(tx, [s for s in kept if isinstance(s.ending, Ended)])
-            await self._release(tx, [s for s in kept if not isinstance(s.ending, Ended)])
+            queued = await self._end(tx, [s for s in kept if isinstance(s.ending, Ended)])
+            queued += await self._release(tx, [s for s in kept if not isinstance(s.ending, Ended)])
             lost = [s for s in settlements if (s.turn.own.lane_id, s.turn.own.epoch) not in owned]
             outcomes = await store.read_outcomes(tx, [s.turn.own.run_id for s in lost]) if lost else {}
             self._reached("settle.before_commit")
         self._reached("settle.committed")
+        if queued:
+            self._next_ready()
         return [
             None
             if (s.turn.own.lane_id, s.turn.own.epoch) in owned
@@ -78,9 +83,9 @@ class Settlements:
             for s in settlements
         ]
 
-    async def _end(self, tx: Connection, settlements: Sequence[Settlement]) -> None:
+    async def _end(self, tx: Connection, settlements: Sequence[Settlement]) -> int:
         if not settlements:
-            return
+            return 0
         endings = [s.ending for s in settlements if isinstance(s.ending, Ended)]
         held = [s.turn.own for s in settlements]
         await store.settle_runs(
@@ -98,11 +103,12 @@ class Settlements:
         ]
         if withheld:
             await store.withhold_inputs(tx, withheld)
-        await store.mark_next_ready(tx, sorted(own.lane_id for own in held), self._recall_wait)
+        return await store.mark_next_ready(tx, sorted(own.lane_id for own in held), self._recall_wait)
 
-    async def _release(self, tx: Connection, settlements: Sequence[Settlement]) -> None:
+    async def _release(self, tx: Connection, settlements: Sequence[Settlement]) -> int:
         if settlements:
             await store.release_turns(tx, [_release_of(s) for s in settlements])
+        return len(settlements)
 
 
 def _is_cancelled(settlement: Settlement) -> bool:

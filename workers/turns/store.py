@@ -9,7 +9,7 @@ from uuid import UUID
 from schemas.errors import ParleyError
 from workers.agents.journal import StepRecord
 from workers.postgres.database import Connection, Row
-from workers.postgres.rows import as_rows
+from workers.postgres.rows import as_rows, touched
 from workers.postgres.sql import load
 from workers.turns.policy import ReadyLane
 
@@ -313,8 +313,9 @@ async def release_turns(tx: Connection, releases: Sequence[Release]) -> None:
     )
 
 
-async def mark_next_ready(tx: Connection, lane_ids: Sequence[int], recall_wait: timedelta) -> None:
-    await tx.execute(MARK_NEXT_READY, lane_ids, recall_wait)
+async def mark_next_ready(tx: Connection, lane_ids: Sequence[int], recall_wait: timedelta) -> int:
+    """Queue the next heads of lanes that were just freed; returns how many have one."""
+    return touched(await tx.execute(MARK_NEXT_READY, lane_ids, recall_wait))
 
 
 async def requeue_lanes(tx: Connection, lane_ids: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ select l.id as lane_id, l.generation as lane_generation, l.epoch,
        select id, generation, agent, memory_key, channel, account, event_id, status, retries, crashes, attempts,
               traceparent, event, cancel_requested_at, due_at
          from runs
-        where runs.lane_id = l.id and runs.finished_at is null
+        where runs.lane_id = l.id and runs.finished_at is null and runs.position >= l.head_position
         order by runs.position
         limit 1
        ) r

@@ -5,7 +5,7 @@ select l.id, head.agent, head.channel || '/' || head.account, greatest(head.due_
  cross join lateral (
        select r.agent, r.channel, r.account, r.due_at, r.status
          from runs r
-        where r.lane_id = l.id and r.finished_at is null
+        where r.lane_id = l.id and r.finished_at is null and r.position >= l.head_position
         order by r.position
         limit 1
        ) head

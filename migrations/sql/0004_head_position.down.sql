@@ -1,0 +1,1 @@
+alter table lanes drop column head_position;
