@@ -9,7 +9,7 @@ RULES ?= off
 ARGS ?=
 # Tests wait more than they compute, so a few run at once; each of these has a broker and a database server of its own.
 JOBS ?= 3
-SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SPREAD := -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long check format rules bench bench-growth replicas deploy-check kafka lock clean

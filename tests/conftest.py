@@ -6,8 +6,6 @@ import pytest
 
 from workers.turns import session
 
-TAKES_LONGEST = {"bench", "cases", "demo", "kafka", "model", "outages", "rolling", "worker"}
-
 pytest_plugins = [
     "pytester",
     "tests.support.rules",
@@ -24,8 +22,3 @@ def _a_stuck_loop_ends_no_test_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(session, "_leave_process", lambda: None)
         yield
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Rooms whose files take longest go first: a run ends with quick files, which are shared out to the last."""
-    items.sort(key=lambda item: item.path.parent.name not in TAKES_LONGEST)

@@ -260,10 +260,17 @@ async def test_two_members_share_the_partitions_and_the_survivor_of_a_kill_has_a
     async with reading(settings) as (consumer, read):
         await eventually("all four", lambda: len(consumer.assignment) == 4, SOON)
         member = spawn(settings, settings.events_topic, "intake", "hold")
-        await eventually(
-            "two each", lambda: member.said("assignment") and len(consumer.assignment) == 2, SOON
-        )
-        assert {*member.said("assignment")[-1]} | consumer.assignment == {0, 1, 2, 3}
+
+        def two_each() -> bool:
+            theirs = {*member.said("assignment")[-1]} if member.said("assignment") else set()
+            return len(theirs) == len(consumer.assignment) == 2 and theirs | consumer.assignment == {
+                0,
+                1,
+                2,
+                3,
+            }
+
+        await eventually("two each", two_each, SOON)
 
         await publish(settings, settings.events_topic, [b"%d" % i for i in range(40)], key=None)
         await eventually("both read", lambda: len(read) + len(member.said("record")) == 40, SOON)
