@@ -170,10 +170,12 @@ async def test_new_groups_are_looked_for_without_reading_what_is_dead_of_known_o
             database = await Database.open(database_url, max_size=1)
             try:
                 async with database.transaction() as tx:
-                    while found := await store.find_new_groups(tx, known):
+                    while found := await store.find_new_groups(tx, ["echo", "other"], known):
                         known += [(row["agent"], row["account"]) for row in found]
-                    arguments = [agent for agent, _ in known], [account for _, account in known]
-                    plan = await plan_of(tx, store.FIND_NEW_GROUPS, *arguments, generic=True)
+                    names, found_in = [agent for agent, _ in known], [account for _, account in known]
+                    plan = await plan_of(
+                        tx, store.FIND_NEW_GROUPS, names, found_in, ["echo", "other"], generic=True
+                    )
             finally:
                 await database.close()
 

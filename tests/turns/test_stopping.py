@@ -257,6 +257,30 @@ async def test_a_claim_under_way_at_a_drain_is_released_too(database_url: str) -
         assert await desk.value("select count(*) from turns where session_id is not null") == 0
 
 
+@pytest.mark.rule("EN-21")
+async def test_a_drain_ends_with_a_last_turn_that_ends_while_it_looks_for_cancellations(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    async def runs(turn: Turn) -> None:
+        await gate.wait()
+
+    async with a_desk(database_url, an_agent(runs=runs, conversation=True)) as desk:
+        [run_id] = await desk.admit("echo", an_event())
+        await desk.loop.run_once()
+
+        async def slow(*arguments: object) -> list[object]:
+            gate.set()
+            await desk.loop.idle()
+            return []
+
+        monkeypatch.setattr(store, "read_cancelled", slow)
+
+        assert await desk.loop.drain(timedelta(seconds=5)) == 0
+        assert await desk.status(run_id) == "succeeded"
+
+
 @pytest.mark.rule("EN-24")
 async def test_a_retry_whose_commit_was_not_heard_is_own_success(database_url: str) -> None:
     faults = Faults()

@@ -181,7 +181,8 @@ class TurnLoop:
                     pass
                 while self._tasks:
                     await self._look_after_or_wait()
-                    await asyncio.wait(set(self._tasks), timeout=CANCEL_CHECK_SECONDS)
+                    if self._tasks:
+                        await asyncio.wait(set(self._tasks), timeout=CANCEL_CHECK_SECONDS)
         self.stop_all("released")
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=at_most.total_seconds())

@@ -42,7 +42,7 @@ class Offers:
         """Due lanes in turns from where the rotation stands, once around at most, until there are `wanted` groups."""
         paused = self._paused()
         if self._low_water.slow:
-            await self._meet_new_groups()
+            await self._meet_new_groups(agents)
         known = await self._offer_known(agents, [*full_accounts, *paused.accounts], paused.channels, wanted)
         if not self._low_water.walk_is_due():
             return in_turns(known, self._after)
@@ -84,10 +84,10 @@ class Offers:
         self._low_water.walked(took, due)
         return in_turns(offered.values(), begun)
 
-    async def _meet_new_groups(self) -> None:
+    async def _meet_new_groups(self, agents: Sequence[str]) -> None:
         async with self._database.acquire() as connection:
             for _ in range(SCANS_A_CLAIM):
-                found = await store.find_new_groups(connection, self._low_water.known)
+                found = await store.find_new_groups(connection, agents, self._low_water.known)
                 for row in found:
                     self._low_water.met((row["agent"], row["account"]), row["due_at"], row["now"])
                 if not found or self._low_water.full:

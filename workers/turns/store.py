@@ -124,9 +124,13 @@ async def find_ready_in(
     )
 
 
-async def find_new_groups(tx: Connection, known: Sequence[tuple[str, str]]) -> Sequence[Row]:
-    """Groups that have something in the queue and are not known, one between any two known ones; due or not."""
-    return await tx.fetch(FIND_NEW_GROUPS, [agent for agent, _ in known], [account for _, account in known])
+async def find_new_groups(
+    tx: Connection, agents: Sequence[str], known: Sequence[tuple[str, str]]
+) -> Sequence[Row]:
+    """Groups of these agents that have something in the queue, due or not, one between any two known ones."""
+    return await tx.fetch(
+        FIND_NEW_GROUPS, [agent for agent, _ in known], [account for _, account in known], agents
+    )
 
 
 async def lock_ready_lanes(tx: Connection, lane_ids: Sequence[int], session_id: UUID) -> list[int]:
