@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from tests.agents.doubles import Crashed, JournalDouble, a_turn, an_event, run_to_the_end
 from workers.agents.agent import Agent
 from workers.agents.errors import (
+    BadStepName,
     EmptyReply,
     LimitExceeded,
     LostOwnership,
@@ -27,7 +28,7 @@ from workers.agents.errors import (
 from workers.agents.journal import MAX_REPLY_BYTES
 from workers.agents.meter import RunLimits
 from workers.agents.runner import run_agent
-from workers.agents.turn import Turn
+from workers.agents.turn import MAX_STEP_NAME, Turn
 from workers.channels.splitting import MAX_CHUNKS, TooManyChunks
 from workers.memory.snapshot import Exchange, Snapshot
 
@@ -396,6 +397,21 @@ async def test_a_reply_that_is_no_text_says_what_it_was() -> None:
 
     with pytest.raises(NoText, match="must be text, not NoneType"):
         await run_to_the_end(Agent("forgets", runs=forgets))
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "a\x00b", "a\ud800b", "n" * (MAX_STEP_NAME + 1)])
+async def test_a_step_whose_name_no_journal_holds_is_refused_before_it_runs(name: Any) -> None:
+    called: list[int] = []
+
+    async def misnames(turn: Turn) -> None:
+        with pytest.raises(BadStepName, match="1 to 200 characters"):
+            await turn.step(name, called.append, 1)
+        await turn.step("n" * MAX_STEP_NAME, called.append, 2)
+
+    journal = await run_to_the_end(Agent("misnames", runs=misnames))
+
+    assert called == [2]
+    assert list(journal.recorded) == [(0, 0)]
 
 
 @pytest.mark.rule("CM-6", "CM-38")

@@ -68,6 +68,16 @@ class NoText(Rejected):
         self.type_name = type_name
 
 
+class BadStepName(Rejected):
+    """A step's name that no journal holds: it is 1 to `limit` characters of text that Postgres can store."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"a step's name must be text of 1 to {limit} characters, without U+0000 or lone surrogates"
+        )
+        self.limit = limit
+
+
 class UnknownChannel(Rejected):
     """A message to a channel that the app has not registered."""
 

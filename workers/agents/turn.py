@@ -18,6 +18,7 @@ from schemas.text import clean
 from workers.agents.agent import Agent
 from workers.agents.canonical import args_digest, decode_result, encode_result
 from workers.agents.errors import (
+    BadStepName,
     EmptyReply,
     LostOwnership,
     NoConversation,
@@ -43,6 +44,7 @@ from workers.memory.snapshot import Exchange, NoteEntry, Snapshot
 T = TypeVar("T")
 
 DONE: Final = b"null"
+MAX_STEP_NAME: Final = 200
 
 
 class Split(Protocol):
@@ -151,8 +153,11 @@ class Turn:
         """Call `fn(*args)` once, journal what it returns, and give that back now and after every crash.
 
         The value must be JSON, and comes back as plain data, or as `returns` when a type is given. What was in flight
-        at a crash is called again; use `effect_id` inside. Raises NotJournalable and what `reply` raises.
+        at a crash is called again; use `effect_id` inside. Raises BadStepName (MAX_STEP_NAME characters),
+        NotJournalable and what `reply` raises.
         """
+        if not _is_step_name(name):
+            raise BadStepName(MAX_STEP_NAME)
         at = self.steps.place()
         self.meter.count_step(self.agent.limits)
         digest = args_digest(name, args)
@@ -313,3 +318,7 @@ class Turn:
     def _denied(self, answer: Deny) -> NotesDenied:
         self.meter.notes_denied += 1
         return NotesDenied(answer.reason)
+
+
+def _is_step_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_STEP_NAME and clean(name) == name
