@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -41,13 +41,13 @@ class Deadline:
         await asyncio.wait({task}, timeout=seconds)
         if not task.done():
             task.cancel()
-            task.add_done_callback(_hear)
+            task.add_done_callback(hear)
             log.warning("worker.left_behind", part=part, error="TimeoutError")
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.warning("worker.left_behind", part=part, error=type(error).__name__)
 
 
-def _hear(left_behind: asyncio.Future[object]) -> None:
-    """A cancelled gathering ends with an error of its own, of which asyncio would log a traceback when nobody asks."""
-    if not left_behind.cancelled():
-        left_behind.exception()
+def hear(ended: asyncio.Future[Any]) -> None:
+    """Ask for the error of what was cancelled, for asyncio logs the traceback of one that nobody asks for."""
+    if not ended.cancelled():
+        ended.exception()

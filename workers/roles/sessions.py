@@ -11,17 +11,21 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import structlog
+
 from workers.app import App
 from workers.delivery.loops.outbox import Outbox
 from workers.kafka.lasting import LastingConsumer
 from workers.postgres.database import Database
 from workers.postgres.hints import Hints
 from workers.roles.delivery_role import DeliveryRole
-from workers.roles.draining import STOP_WITHIN, Deadline
+from workers.roles.draining import STOP_WITHIN, Deadline, hear
 from workers.roles.settings import Settings
 from workers.roles.turns_role import TurnsRole
 from workers.telemetry.metrics import Metrics
 from workers.turns.session import WorkerSession
+
+log = structlog.get_logger(__name__)
 
 
 class Sessions:
@@ -99,9 +103,9 @@ class Sessions:
     async def _give_up(self, session: WorkerSession) -> None:
         await session.stop_renewing()
         self._metrics.lease_renewals.labels("lost").inc()
-        if self.turns is not None:
-            self.turns.abandon()
-            await self.turns.loop.idle()
+        deaf = await self.turns.abandon(STOP_WITHIN) if self.turns is not None else 0
+        if deaf:
+            log.warning("session.agents_left_behind", session_id=str(session.id), agents=deaf)
 
     def _roles_under(self, session: WorkerSession) -> list[Coroutine[Any, Any, None]]:
         running: list[Coroutine[Any, Any, None]] = []
@@ -147,4 +151,8 @@ class Sessions:
         finally:
             for task in [*tasks, lost]:
                 task.cancel()
-            await asyncio.gather(*tasks, lost, return_exceptions=True)
+            ended, deaf = await asyncio.wait([*tasks, lost], timeout=STOP_WITHIN.total_seconds())
+            for task in ended:
+                hear(task)
+            if deaf:
+                log.error("session.roles_left_behind", session_id=str(session.id), roles=len(deaf))

@@ -130,9 +130,10 @@ class TurnsRole:
         await self._settlements.close()
         await self._journal.close()
 
-    def abandon(self) -> None:
-        """The session is lost: cancel every agent and write nothing more."""
+    async def abandon(self, at_most: timedelta) -> int:
+        """The session is lost: cancel every agent and write nothing more; how many agents did not let go."""
         self.loop.stop_all("lost")
+        return await self.loop.let_go(at_most)
 
     async def _recover(self) -> None:
         while True:

@@ -184,6 +184,10 @@ class TurnLoop:
                     if self._tasks:
                         await asyncio.wait(set(self._tasks), timeout=CANCEL_CHECK_SECONDS)
         self.stop_all("released")
+        return await self.let_go(at_most)
+
+    async def let_go(self, at_most: timedelta) -> int:
+        """Wait for turns that were stopped; returns how many are still there, their agents deaf to cancellation."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=at_most.total_seconds())
         return len(self._running)

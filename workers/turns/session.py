@@ -86,7 +86,8 @@ class WorkerSession:
     async def start(self, within: timedelta = timedelta(seconds=30)) -> None:
         """Open the session; raises TimeoutError where the database does not let it in time."""
         self._thread.start()
-        await asyncio.wait_for(self._opened.wait(), within.total_seconds())
+        async with asyncio.timeout(within.total_seconds()):
+            await self._opened.wait()
         log.info("session.opened", session_id=str(self.id), worker=self._worker)
 
     @property
