@@ -113,6 +113,7 @@ def build(receiver: str, lines: Path) -> App:
     async def work_and_answer(turn: Turn, marks: Marks) -> None:
         _, work_ms = turn.event.text.split()
         await asyncio.sleep(int(work_ms) / 1000)
+        await marks.mark("worked")
         await turn.reply(answer_to(turn.agent.name, turn.event.event_id))
         await marks.mark("end")
 

@@ -138,7 +138,7 @@ def a_stage(
     services: Services, tree: Path, name: str, say: Callable[[str], None], seed: int
 ) -> Iterator[Stage]:
     """Workers of `tree`, ready; nothing is published yet."""
-    folder = services.folder / name
+    folder = services.folder / f"{name}-{seed}"
     folder.mkdir()
     topics = Topics.fresh()
     create_topics_of(services.kafka, topics, partitions=PARTITIONS)
