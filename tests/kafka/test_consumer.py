@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,6 +233,36 @@ async def test_a_consumer_that_dies_says_so(settings: KafkaSettings) -> None:
         await asyncio.wait_for(running, 5)
     assert not consumer.joined
     await consumer.stop()
+
+
+@pytest.mark.rule("EN-17")
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_reader_that_is_cancelled_just_as_a_record_comes_ends(
+    settings: KafkaSettings, steps: int
+) -> None:
+    consumer, read = RecordConsumer(settings, settings.events_topic, "intake"), asyncio.Event()
+
+    async def handle(batch: Batch) -> None:
+        batch.ack()
+        read.set()
+
+    running = asyncio.create_task(consumer.run(handle))
+    try:
+        await publish(settings, settings.events_topic, [b"first"])
+        await read.wait()
+        await asyncio.sleep(0.05)
+        assert consumer._queue is not None
+        consumer._queue.put_nowait(SimpleNamespace(key=b"", value=b"", headers=None, generation_id=-1))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+
+        ended, _ = await asyncio.wait({running}, timeout=5)
+        assert ended
+    finally:
+        consumer.drain()
+        await asyncio.wait({running})
+        await consumer.stop()
 
 
 async def test_a_missing_topic_is_named_at_start(settings: KafkaSettings) -> None:

@@ -130,7 +130,8 @@ async def embedded_services(data_dir: Path | None = None) -> AsyncIterator[Runni
     )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _READY_SECONDS)
+        async with asyncio.timeout(_READY_SECONDS):
+            line = await process.stdout.readline()
         if not line:
             raise RuntimeError(f"the embedded services ended at start with code {await process.wait()}")
         yield Running.read(line.decode())
@@ -145,7 +146,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+        async with asyncio.timeout(_STOP_SECONDS):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()

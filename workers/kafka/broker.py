@@ -103,7 +103,8 @@ async def wait_for_topics(settings: KafkaSettings, topics: tuple[str, ...], stop
                 log.warning("waiting for Kafka: %s", away)
                 silent_until = clock() + _SAY_EVERY_SECONDS
         try:
-            await asyncio.wait_for(stopping.wait(), wait * random.uniform(0.7, 1.3))
+            async with asyncio.timeout(wait * random.uniform(0.7, 1.3)):
+                await stopping.wait()
         except TimeoutError:
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
     return False

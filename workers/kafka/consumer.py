@@ -184,11 +184,8 @@ class RecordConsumer:
         assert self._queue is not None
         queue, app = self._queue, self._app
         try:
-            message = (
-                queue.get_nowait()
-                if not queue.empty()
-                else await asyncio.wait_for(queue.get(), _LOOK_SECONDS)
-            )
+            async with asyncio.timeout(_LOOK_SECONDS):
+                message = await queue.get()
         except TimeoutError:
             return []
         records: list[Record] = []
@@ -228,7 +225,8 @@ class RecordConsumer:
         ):
             return True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._room.wait(), _LOOK_SECONDS)
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._room.wait()
         return False
 
     def _on_revoked(self) -> None:

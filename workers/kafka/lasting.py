@@ -4,6 +4,7 @@ What the dead one had not acknowledged is delivered again to its successor, as a
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
@@ -76,7 +77,6 @@ class LastingConsumer:
         return self._life.lag()
 
     async def _wait(self) -> None:
-        try:
-            await asyncio.wait_for(self._draining.wait(), self._pause.total_seconds())
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pause.total_seconds()):
+                await self._draining.wait()

@@ -178,7 +178,8 @@ def _require_brokers(producer: AIOKafkaProducer) -> None:
 
 async def _close(producer: AIOKafkaProducer) -> None:
     try:
-        await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+        async with asyncio.timeout(_STOP_SECONDS):
+            await producer.stop()
     except (TimeoutError, KafkaError) as error:
         log.warning("the producer was closed with records pending: %s", type(error).__name__)
         producer._sender.sender_task.cancel()

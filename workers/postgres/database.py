@@ -173,6 +173,7 @@ class Database:
     async def close(self, within: timedelta = timedelta(seconds=10)) -> None:
         """Close when the connections have come back, or break them off after `within`."""
         try:
-            await asyncio.wait_for(self._pool.close(), within.total_seconds())
+            async with asyncio.timeout(within.total_seconds()):
+                await self._pool.close()
         except TimeoutError:
             self._pool.terminate()

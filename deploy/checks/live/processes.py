@@ -40,7 +40,8 @@ async def started(
         if process.returncode is None:
             process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), _LEAVE_SECONDS)
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()

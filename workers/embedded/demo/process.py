@@ -72,7 +72,8 @@ class WorkerProcess:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            return await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            async with asyncio.timeout(_STOP_SECONDS):
+                return await process.wait()
         except TimeoutError:
             process.kill()
             return await process.wait()
@@ -81,7 +82,8 @@ class WorkerProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), _READY_SECONDS)
+            async with asyncio.timeout(_READY_SECONDS):
+                line = await self._process.stdout.readline()
         except TimeoutError:
             line = b""
         if not line:
