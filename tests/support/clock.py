@@ -1,7 +1,10 @@
 """Clocks, moved: the one of the database, which decides (`parley_now()`; a test may shift its own), and a process's."""
 
+import shutil
 from datetime import timedelta
 from typing import Final
+
+import pytest
 
 from workers.postgres.database import Database
 
@@ -13,7 +16,11 @@ _FAKETIME: Final = (
 
 
 def with_clock_off(seconds: int) -> tuple[str, ...]:
-    """What to put before a command so that its process sees another time of day; its monotonic clock stays."""
+    """What to put before a command so that its process sees another time of day; its monotonic clock stays.
+
+    The test is skipped where faketime is not installed."""
+    if shutil.which("faketime") is None:
+        pytest.skip("faketime is not installed")
     return ("sh", "-c", _FAKETIME, f"{seconds:+d}s")
 
 

@@ -1,7 +1,6 @@
 """A session's lease: who may be taken over, and when, by the database's clock alone."""
 
 import asyncio
-import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -211,8 +210,6 @@ async def test_who_comes_back_first_after_an_outage_takes_over_nobody(
 async def test_a_worker_whose_clock_is_off_steals_nothing_and_loses_nothing(
     database_url: str, tmp_path: Path, off: int
 ) -> None:
-    if shutil.which("faketime") is None:
-        pytest.skip("faketime is not installed")
     async with (
         a_desk(database_url, an_agent(runs=forever, conversation=True), lease_for=LEASE) as desk,
         a_worker(
