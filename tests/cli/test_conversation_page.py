@@ -34,6 +34,7 @@ NOTE = """
     values (1, 0, 'answer-style', 'prefers short answers', 21, '2031-10-01T09:00:01Z')
 """
 COMMANDS = (
+    "conversations inspect --help",
     "conversations list --memory-key helper",
     "conversations inspect --memory-key helper --channel web --account main --chat ada --audience direct --limit 3",
     "conversations reset 1 --keep-notes",
@@ -60,9 +61,9 @@ def test_the_page_shows_what_the_commands_say(terminal: Terminal, database_url: 
 
     shown = []
     for command in COMMANDS:
-        said = terminal.parley(*command.split())
-        lines = [line.rstrip() for line in (said.out + said.err).splitlines()]
-        shown.append("\n".join([f"$ parley {command}", *lines]))
+        said = terminal.parley(*command.split(), environment={"COLUMNS": "100"})
+        lines = "\n".join(line.rstrip() for line in (said.out + said.err).splitlines())
+        shown.append(f"$ parley {command}\n" + lines.strip("\n"))
     page = BLOCK.search(PAGE.read_text(encoding="utf-8"))
     assert page is not None
     assert page[1] == "\n\n".join(shown) + "\n"

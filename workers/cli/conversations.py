@@ -33,6 +33,17 @@ Within = Annotated[
     float, typer.Option(min=0, max=3600, help="Give up after so many seconds (with --wait or --cancel).")
 ]
 
+LARGEST_OFFSET: Final = 2**31 - 1
+
+
+def _offset(offset: int) -> int:
+    if not 0 <= offset <= LARGEST_OFFSET:
+        raise typer.BadParameter(f"{offset} is not a count of items, which is 0 to {LARGEST_OFFSET}")
+    return offset
+
+
+Offset = Annotated[int, typer.Option(callback=_offset, help="Leave out this many of the newest items.")]
+
 PROGRESS_SECONDS: Final = 1.0
 
 
@@ -57,7 +68,7 @@ def inspect(
     chat: Chat = None,
     audience: Audience = None,
     at_most: AtMost = 20,
-    offset: int = typer.Option(0, min=0, max=2**31 - 1, help="Leave out this many of the newest items."),
+    offset: Offset = 0,
     as_json: Json = False,
 ) -> None:
     """What is kept of a conversation: items newest first, and notes. Shows what people wrote."""

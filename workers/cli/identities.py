@@ -9,12 +9,22 @@ import typer
 
 from schemas.identity import Identity
 
+LARGEST_NUMBER: Final = 2**63 - 1
+
+
+def _number(number: int | None) -> int | None:
+    if number is not None and not 1 <= number <= LARGEST_NUMBER:
+        raise typer.BadParameter(
+            f"{number} is not the number of a conversation, which is 1 to {LARGEST_NUMBER}"
+        )
+    return number
+
+
 Number = Annotated[
     int | None,
     typer.Argument(
-        min=1,
-        max=2**63 - 1,
-        metavar="[CONVERSATION]",
+        callback=_number,
+        metavar="CONVERSATION",
         help="Its number, as `list` shows it; or give all five options.",
     ),
 ]
