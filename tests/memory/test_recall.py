@@ -166,7 +166,7 @@ def test_the_defaults_are_the_documented_ones_and_retention_is_bounded() -> None
         timedelta(microseconds=1),
         30,
     ):
-        with pytest.raises(InvalidLimit):
+        with pytest.raises(InvalidLimit, match=r"retention must be a timedelta .* at most 365 days"):
             Limits(retention=wrong)  # type: ignore[arg-type] # wrong on purpose
 
 

@@ -16,16 +16,17 @@ MAXIMA: Final = {
 }
 MAX_RETENTION: Final = timedelta(days=365)
 
+TRIM_EVERY: Final = 16
+FEW_ITEMS: Final = 100
+
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class InvalidLimit(Misconfigured):
-    """A limit that is not a positive whole number, or lies above its maximum."""
+    """A limit that is not positive and whole, or lies above its maximum."""
 
-    def __init__(self, limit: str, value: object, maximum: object) -> None:
-        super().__init__(f"{limit} must be a positive whole number, at most {maximum}; it is {value!r}")
-        self.limit = limit
-        self.maximum = maximum
+    def __init__(self, limit: str, value: object, must_be: str) -> None:
+        super().__init__(f"{limit} must be {must_be}; it is {value!r}")
 
 
 class MissingPolicy(Misconfigured):
@@ -56,9 +57,20 @@ class Limits:
                     and value % _MILLISECOND == timedelta(0)
                 )
                 if not whole or value > MAX_RETENTION:
-                    raise InvalidLimit("retention", value, MAX_RETENTION)
+                    most = f"at most {MAX_RETENTION.days} days"
+                    raise InvalidLimit(
+                        "retention", value, f"a timedelta of whole milliseconds, positive and {most}"
+                    )
             elif type(value) is not int or not 0 < value <= MAXIMA[field.name]:
-                raise InvalidLimit(field.name, value, MAXIMA[field.name])
+                most = f"at most {MAXIMA[field.name]}"
+                raise InvalidLimit(field.name, value, f"a positive whole number, {most}")
+
+    def trims_at(self, turn: int) -> bool:
+        """Whether the `turn`-th turn of a conversation trims its transcript.
+
+        Every turn where few items are kept; else one turn in 16, so that what 15 turns add may stand beyond the bound.
+        """
+        return self.max_stored_items <= FEW_ITEMS or turn % TRIM_EVERY == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,15 +88,3 @@ def key_before(cursor: str, lane_id: int, generation: int) -> str | None:
 
 def _mark(key: str, lane_id: int, generation: int) -> bytes:
     return sha256(f"{lane_id}:{generation}:{key}".encode()).digest()[:_MARK_BYTES]
-
-
-TRIM_EVERY: Final = 16
-FEW_ITEMS: Final = 100
-
-
-def trims(turn: int, max_stored_items: int) -> bool:
-    """Whether the `turn`-th turn of a conversation trims its transcript.
-
-    Every turn where few items are kept; else one turn in 16, so that what 15 turns add may stand beyond the bound.
-    """
-    return max_stored_items <= FEW_ITEMS or turn % TRIM_EVERY == 0

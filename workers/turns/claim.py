@@ -23,7 +23,6 @@ from workers.agents.agent import Agent
 from workers.memory import recall, snapshot
 from workers.memory import store as memory
 from workers.memory.limits import Conversations
-from workers.memory.policy import trims
 from workers.postgres.database import Connection, Database
 from workers.postgres.failures import is_data_error
 from workers.turns import store
@@ -317,11 +316,7 @@ class Claims:
                 ],
                 limits.retention,
             )
-            if trimmed := [
-                head
-                for head, _ in new
-                if head.lane_id in expired or trims(head.epoch, limits.max_stored_items)
-            ]:
+            if trimmed := [head for head, _ in new if head.lane_id in expired or limits.trims_at(head.epoch)]:
                 await memory.trim(
                     tx,
                     [head.lane_id for head in trimmed],
