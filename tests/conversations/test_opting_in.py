@@ -119,7 +119,7 @@ async def test_dev_says_what_its_database_is_worth(tmp_path: Path) -> None:
     app = App("plain", agents=[an_agent("echo", runs=echo)], channels=[LabChannel()])
 
     with structlog.testing.capture_logs() as logs:
-        async with dev_worker(app, tmp_path / "data", 0, lambda port: None) as worker:
+        async with dev_worker(app, tmp_path / "data", 0, lambda port, url: None) as worker:
             assert worker.settings.database_url
 
     [warning] = [line for line in logs if line["event"] == "dev.database_is_embedded"]

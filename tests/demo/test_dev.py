@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -16,15 +17,14 @@ from tests.support.waiting import eventually
 
 SOON = timedelta(seconds=60)
 STOPS_WITHIN_SECONDS = 20
+PARLEY = (sys.executable, "-c", "from workers.cli import main; main()")
 
 
 @asynccontextmanager
-async def dev(data: Path) -> AsyncIterator[str]:
-    """The page's address, while `parley dev` runs; it is stopped by SIGINT and must end by itself."""
+async def dev(data: Path) -> AsyncIterator[tuple[str, str]]:
+    """The page's address and the database's, while `parley dev` runs; stopped by SIGINT it must end by itself."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from workers.cli import main; main()",
+        *PARLEY,
         *("dev", "--port", "0", "--data", str(data)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -34,7 +34,9 @@ async def dev(data: Path) -> AsyncIterator[str]:
         async with asyncio.timeout(SOON.total_seconds()):
             async for line in process.stdout:
                 if b" is at http://" in line:
-                    yield line.split(b" is at ")[1].split()[0].decode().rstrip("/")
+                    address = line.split(b" is at ")[1].split()[0].decode().rstrip("/")
+                if b"export PARLEY_DATABASE_URL=" in line:
+                    yield address, line.split(b"=", 1)[1].split()[0].decode()
                     break
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -44,6 +46,19 @@ async def dev(data: Path) -> AsyncIterator[str]:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def parley(database_url: str, *words: str) -> str:
+    """What a command says of that database."""
+    process = await asyncio.create_subprocess_exec(
+        *PARLEY,
+        *words,
+        env={**os.environ, "PARLEY_DATABASE_URL": database_url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    return said.decode()
 
 
 async def say(page: httpx.AsyncClient, text: str) -> None:
@@ -64,13 +79,15 @@ async def heard(page: httpx.AsyncClient, words: str) -> bool:
 
 
 async def test_a_chat_is_served_and_remembered_over_a_restart(tmp_path: Path) -> None:
-    async with dev(tmp_path / "data") as address, httpx.AsyncClient(base_url=address) as page:
+    async with dev(tmp_path / "data") as (address, database), httpx.AsyncClient(base_url=address) as page:
         assert "<html" in (await page.get("/")).text
         await say(page, "Remember that my parcel goes to Lisbon")
         assert await heard(page, "I will remember")
         cookies = page.cookies
+        inspected = await parley(database, "conversations", "inspect", "1")
+        assert "Remember that my parcel goes to Lisbon" in inspected
 
-    async with dev(tmp_path / "data") as address:
+    async with dev(tmp_path / "data") as (address, _):
         jar = {cookie.name: cookie.value or "" for cookie in cookies.jar}
         async with httpx.AsyncClient(base_url=address, cookies=jar) as page:
             await say(page, "Where does my parcel go?")

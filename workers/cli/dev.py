@@ -27,7 +27,7 @@ class Part(StrEnum):
 def dev(
     target: str | None = typer.Argument(
         None,
-        metavar="[MODULE:APP]",
+        metavar="MODULE:APP",
         help="Your App, as package.module:name; without one, a helper to chat with.",
     ),
     port: int = typer.Option(8080, min=0, max=65535, help="Where the chat page is; 0 takes a free port."),
@@ -77,14 +77,14 @@ def _dev(target: str | None, port: int, data: Path, model: str | None) -> None:
 
     async def live() -> None:
         print_line(f"starting Postgres and a broker; data in {data}")
-        async with dev_worker(app, data, port, lambda taken: _say_where(app, taken)) as worker:
+        async with dev_worker(app, data, port, lambda taken, url: _say_where(app, taken, url)) as worker:
             await run_until_signalled(worker)
 
     run_worker(live())
     print_line("stopped")
 
 
-def _say_where(app: "App", port: int) -> None:
+def _say_where(app: "App", port: int, database_url: str) -> None:
     from workers.channels.web import WebChannel
     from workers.channels.webhook import WebhookChannel
 
@@ -99,6 +99,7 @@ def _say_where(app: "App", port: int) -> None:
     if not page and not hooks:
         print_line(f"  {app.name} has no channel that can be reached over HTTP")
     print_line(f"  health: {at}/readyz   metrics: {at}/metrics")
+    print_line(f"  for parley's other commands: export PARLEY_DATABASE_URL={database_url}")
     print_line("  stop with ctrl-c")
     print_line("  for development only: the broker keeps its records in memory, and nobody has to log in")
     print_line("")

@@ -58,9 +58,9 @@ class ModelNotUsable(Misconfigured):
 
 
 class DevWorker(Worker):
-    """Says its port to `serving` once it listens."""
+    """Tells `serving` its port and its database's URL once it listens."""
 
-    def __init__(self, app: App, settings: Settings, serving: Callable[[int], None]) -> None:
+    def __init__(self, app: App, settings: Settings, serving: Callable[[int, str], None]) -> None:
         super().__init__(app, settings)
         self._serving = serving
 
@@ -68,7 +68,7 @@ class DevWorker(Worker):
         """As a worker does. Raises AddressTaken."""
         await super().start()
         assert self.http_port is not None
-        self._serving(self.http_port)
+        self._serving(self.http_port, self.settings.database_url)
 
 
 def helper_app(data: Path, model: str | None) -> App:
@@ -95,7 +95,7 @@ async def visitors_own_their_chat(access: Access) -> Allow:
 
 @asynccontextmanager
 async def dev_worker(
-    app: App, data: Path, port: int, serving: Callable[[int], None]
+    app: App, data: Path, port: int, serving: Callable[[int, str], None]
 ) -> AsyncIterator[DevWorker]:
     """A worker, not yet started, over migrated services in `data`. Raises DataInUse, EmbeddedNotInstalled."""
     _refuse_if_used(data)
