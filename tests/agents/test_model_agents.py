@@ -304,6 +304,47 @@ async def test_final_text_alone_is_not_sent_and_is_noticed() -> None:
     assert turn.meter.ended_unsent
 
 
+def telling(model: StrictModel, address: str | None) -> Agent:
+    """An agent whose own tool sends something, to `address` or as a reply, and which then ends with a text."""
+    runs = ModelAgent(model.model, deps_type=Turn)
+
+    @runs.tool
+    async def tell(ctx: RunContext[Turn]) -> str:
+        if address is None:
+            await ctx.deps.reply("told")
+        else:
+            await ctx.deps.emit("web", address, "told")
+        return "done"
+
+    return Agent("teller", runs=runs, conversation=True)
+
+
+@pytest.mark.rule("CM-31")
+@pytest.mark.parametrize(("address", "noticed"), [(None, False), ("approvals", True)])
+async def test_a_message_to_another_place_is_no_answer(address: str | None, noticed: bool) -> None:
+    agent = telling(StrictModel(calls(("tell", {})), ModelResponse([TextPart("done")])), address)
+    turn = a_turn(agent, JournalDouble(), snapshot=Snapshot())
+    await run_agent(agent, turn)
+
+    assert turn.meter.ended_unsent is noticed
+
+
+@pytest.mark.rule("CM-31")
+@pytest.mark.parametrize("crash_after", range(1, 5))
+async def test_an_answer_before_a_crash_is_an_answer(crash_after: int) -> None:
+    model = StrictModel(
+        calls(("tell", {})), ModelResponse([TextPart("done")]), ModelResponse([TextPart("done")])
+    )
+    agent, journal = telling(model, None), JournalDouble()
+    journal.crash_after = crash_after
+    with pytest.raises(Crashed):
+        await run_agent(agent, a_turn(agent, journal, snapshot=Snapshot()))
+    turn = a_turn(agent, journal.revived(), snapshot=Snapshot())
+    await run_agent(agent, turn)
+
+    assert turn.meter.ended_unsent is (crash_after == 2)
+
+
 @pytest.mark.rule("EN-23")
 async def test_a_provider_error_is_classified_and_a_journalled_call_is_not_made_again() -> None:
     def overloaded(_: Any) -> ModelResponse:

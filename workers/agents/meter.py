@@ -34,7 +34,10 @@ class Meter:
     steps: int = 0
     replies: int = 0
     notes_denied: int = 0
+    answered: bool = False
+    """Whether something was sent to where the message came from."""
     ended_unsent: bool = False
+    """Whether a model agent ended with a text, and never answered."""
     models: dict[str, ModelUsage] = field(default_factory=dict)
 
     @property

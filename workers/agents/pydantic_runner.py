@@ -52,9 +52,8 @@ async def run_model_agent(agent: Agent, turn: Turn) -> None:
         usage_limits=UsageLimits(request_limit=None),
         capabilities=[Journalled(turn), ReinjectSystemPrompt()],
     )
-    turn.meter.ended_unsent = (
-        turn.meter.replies == 0 and isinstance(result.output, str) and bool(result.output)
-    )
+    answered = turn.meter.answered or turn.steps.emitted_before
+    turn.meter.ended_unsent = not answered and isinstance(result.output, str) and bool(result.output)
 
 
 class Journalled(AbstractCapability[Turn]):
@@ -117,6 +116,7 @@ class Journalled(AbstractCapability[Turn]):
         if isinstance(met, Replay):
             if replies and b'"return"' in (met.result or b""):
                 self._turn.meter.count_reply(self._turn.agent.limits)
+                self._turn.meter.answered = True
             return _outcome(met.result)
         if isinstance(met, Interrupted):
             stored = encode_result(name, {"failed": INTERRUPTED})

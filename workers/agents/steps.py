@@ -55,7 +55,16 @@ class Scope:
 class Steps:
     """The numbered steps of one run under one owner."""
 
-    __slots__ = ("_closed", "_journal", "_next", "_on_change", "_recorded", "_version", "run_id")
+    __slots__ = (
+        "_closed",
+        "_journal",
+        "_next",
+        "_on_change",
+        "_recorded",
+        "_version",
+        "emitted_before",
+        "run_id",
+    )
 
     def __init__(self, run_id: UUID, version: str, on_change: OnChange, journal: TurnJournal) -> None:
         self.run_id = run_id
@@ -63,6 +72,8 @@ class Steps:
         self._on_change: OnChange = on_change
         self._journal = journal
         self._recorded = journal.recorded
+        self.emitted_before = any(record.kind == "emit" for record in self._recorded.values())
+        """Whether an earlier life of this run emitted something, wherever to: its record does not say."""
         self._next = 0
         self._closed = False
 

@@ -235,6 +235,10 @@ class Turn:
         if (size := len(body.encode())) > MAX_REPLY_BYTES:
             raise ReplyTooLong(size, MAX_REPLY_BYTES)
         self.meter.count_reply(self.agent.limits)
+        await self._journal_emit(channel, account, address, body)
+        self.meter.answered = self.meter.answered or self._is_home(channel, account, address)
+
+    async def _journal_emit(self, channel: str, account: str, address: str, body: str) -> None:
         scope = self.steps.scope
         if scope is not None and scope.stages and scope.staged is None:
             scope.staged = self._emit_of(channel, account, address, body)
@@ -247,14 +251,17 @@ class Turn:
         await self.steps.finish(at, "emit", "emit", digest, DONE, emit)
 
     def _emit_of(self, channel: str, account: str, address: str, body: str) -> Emit:
-        event = self.event
         chunks = tuple(self._split(channel, body))
         if not chunks:
             raise EmptyReply
         if len(chunks) > MAX_CHUNKS:
             raise TooManyChunks(MAX_CHUNKS)
-        home = channel == event.channel and account == event.account and address == event.address
-        return Emit(channel, account, address, chunks, recalled=home and self.has_conversation)
+        recalled = self.has_conversation and self._is_home(channel, account, address)
+        return Emit(channel, account, address, chunks, recalled=recalled)
+
+    def _is_home(self, channel: str, account: str, address: str) -> bool:
+        event = self.event
+        return (channel, account, address) == (event.channel, event.account, event.address)
 
     def _book(self) -> Notebook:
         if self.notebook is None or self.snapshot is None:
