@@ -196,6 +196,24 @@ def patient(life: Life) -> App:
     return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
 
 
+def remembering(life: Life) -> App:
+    """Keeps what comes after `note`; any other turn tells what it was shown, and goes on once a file `go` is there."""
+
+    async def runs(turn: Turn) -> None:
+        word, _, rest = turn.event.text.partition(" ")
+        if word == "note":
+            await turn.set_note("city", rest)
+            await turn.reply("noted")
+            return
+        await turn.set_note("asked", turn.event.text)
+        said, saved = [each.text for each in turn.history], {note.key: note.body for note in turn.notes}
+        life.note(f"{life.name} was shown {said} {saved}")
+        await eventually("it may go on", (Path(life.folder) / "go").exists)
+        await turn.reply("answered")
+
+    return an_app(life, Agent("echo", runs=runs, conversation=True, subscriptions=LISTENS))
+
+
 def counting(life: Life) -> App:
     """Answers with what it recalls of the earlier messages, in order; the step before it takes a while."""
 
