@@ -162,7 +162,7 @@ class StrictModel:
 
 
 def history_problem(messages: Sequence[ModelMessage]) -> str | None:
-    """Why a strict provider would refuse `messages`: roles that do not alternate, an empty part, an open call."""
+    """Why a strict provider would refuse `messages`: roles that do not alternate, a blank part, an open call."""
     if not messages or not isinstance(messages[0], ModelRequest):
         return "the first message is not the user's"
     if not isinstance(messages[-1], ModelRequest):
@@ -171,8 +171,8 @@ def history_problem(messages: Sequence[ModelMessage]) -> str | None:
     for before, message in zip([None, *messages], messages, strict=False):
         if before is not None and type(before) is type(message):
             return "two messages of one role in a row"
-        if any(isinstance(part, (UserPromptPart, TextPart)) and not part.content for part in message.parts):
-            return "an empty part"
+        if any(map(is_blank, message.parts)):
+            return "a part without a word"
         if isinstance(message, ModelResponse):
             open_calls = {part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)}
             continue
@@ -182,6 +182,13 @@ def history_problem(messages: Sequence[ModelMessage]) -> str | None:
         if not message.parts:
             return "an empty message"
     return None
+
+
+def is_blank(part: object) -> bool:
+    """Whether a part is to carry words and carries none; providers refuse white space alone as well."""
+    if not isinstance(part, (UserPromptPart, TextPart)):
+        return False
+    return not part.content or (isinstance(part.content, str) and not part.content.strip())
 
 
 def user_texts(messages: Sequence[ModelMessage]) -> list[str]:

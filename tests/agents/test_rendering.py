@@ -143,13 +143,16 @@ async def test_a_model_is_handed_notes_as_user_data_then_the_transcript_then_the
 
 
 @pytest.mark.rule("CM-32", "CM-26")
-async def test_only_the_current_events_attachments_are_shown_and_an_empty_past_shows_nothing() -> None:
+@pytest.mark.parametrize("blank", ["", " \n\t", "\u00a0\u3000"], ids=["nothing", "white space", "wide space"])
+async def test_only_the_current_events_attachments_are_shown_and_an_empty_past_shows_nothing(
+    blank: str,
+) -> None:
     model = StrictModel()
     agent = Agent("helper", runs=ModelAgent(model.model, deps_type=Turn), conversation=True)
 
     await run_to_the_end(agent, snapshot=Snapshot(), event=an_event("alone"))
     await run_to_the_end(
-        agent, snapshot=Snapshot(history=(Exchange("user", ""),)), event=an_event("after a picture")
+        agent, snapshot=Snapshot(history=(Exchange("user", blank),)), event=an_event("after a picture")
     )
 
     assert [user_texts(messages) for messages in model.seen] == [

@@ -43,7 +43,7 @@ def history_of(snapshot: Snapshot) -> list[ModelMessage]:
     if opening := preamble(snapshot):
         _say(messages, opening)
     for exchange in snapshot.history:
-        text = exchange.text or NO_TEXT
+        text = exchange.text if exchange.text.strip() else NO_TEXT
         if exchange.role == "user":
             _say(messages, text)
         else:
