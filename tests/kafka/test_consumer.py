@@ -432,6 +432,16 @@ async def test_stop_returns_within_seconds_with_the_broker_away(own_kafka: Kafka
     await eventually("no thread is left", lambda: threads() <= before)
 
 
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.003, 0.01, 0.05, 0.2])
+async def test_stop_leaves_no_thread_whenever_it_comes(settings: KafkaSettings, after: float) -> None:
+    before = threads()
+    consumer = RecordConsumer(settings, settings.events_topic, "intake")
+    await consumer.start()
+    await asyncio.sleep(after)
+    await consumer.stop()
+    await eventually("no thread is left", lambda: threads() <= before)
+
+
 @pytest.mark.rule("EN-6")
 def test_memory_stays_flat_behind_a_stuck_handler(
     settings: KafkaSettings, spawn: Callable[..., Member]

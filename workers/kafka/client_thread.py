@@ -113,9 +113,9 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):
         return {tp: committed[tp].offset if tp in committed else None for tp in assignment.tps}
 
     def abandon(self) -> None:
-        """End the thread without a word to the broker."""
+        """End the thread, if there is one still, without a word to the broker."""
         self.abandoned = True
-        if self.thread_loop.is_running():
+        if not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(self._end_loop)
 
     def _end_loop(self) -> None:

@@ -133,9 +133,10 @@ class RecordConsumer:
         if not done:
             log.warning("left group %s without saying so: the broker does not answer", self.group)
             stopping.cancel()
-            app.member.abandon()
         elif (error := stopping.exception()) is not None:
             log.warning("leaving group %s failed: %s", self.group, error)
+        # What is left of the client's thread: faust ends none that was only starting.
+        app.member.abandon()
 
     @property
     def assignment(self) -> frozenset[int]:

@@ -88,7 +88,7 @@ class _Consumer(driver.Consumer):
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def abandon(self) -> None:
-        """End the client's thread when the broker does not answer its farewell."""
+        """End what is left of the client's thread: a broker does not answer its farewell, or it was only starting."""
         cast(ConsumerThread, self._thread).abandon()
 
     def fault(self) -> BaseException | None:
