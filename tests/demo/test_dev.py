@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -13,18 +12,20 @@ from pathlib import Path
 
 import httpx
 
+from tests.cli.desk import Terminal
 from tests.support.waiting import eventually
 
 SOON = timedelta(seconds=60)
 STOPS_WITHIN_SECONDS = 20
-PARLEY = (sys.executable, "-c", "from workers.cli import main; main()")
 
 
 @asynccontextmanager
 async def dev(data: Path) -> AsyncIterator[tuple[str, str]]:
     """The page's address and the database's, while `parley dev` runs; stopped by SIGINT it must end by itself."""
     process = await asyncio.create_subprocess_exec(
-        *PARLEY,
+        sys.executable,
+        "-c",
+        "from workers.cli import main; main()",
         *("dev", "--port", "0", "--data", str(data)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -46,19 +47,6 @@ async def dev(data: Path) -> AsyncIterator[tuple[str, str]]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-async def parley(database_url: str, *words: str) -> str:
-    """What a command says of that database."""
-    process = await asyncio.create_subprocess_exec(
-        *PARLEY,
-        *words,
-        env={**os.environ, "PARLEY_DATABASE_URL": database_url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0
-    return said.decode()
 
 
 async def say(page: httpx.AsyncClient, text: str) -> None:
@@ -84,8 +72,9 @@ async def test_a_chat_is_served_and_remembered_over_a_restart(tmp_path: Path) ->
         await say(page, "Remember that my parcel goes to Lisbon")
         assert await heard(page, "I will remember")
         cookies = page.cookies
-        inspected = await parley(database, "conversations", "inspect", "1")
-        assert "Remember that my parcel goes to Lisbon" in inspected
+        operator = Terminal(tmp_path, {"PARLEY_DATABASE_URL": database})
+        inspected = await asyncio.to_thread(operator.parley, "conversations", "inspect", "1")
+        assert "Remember that my parcel goes to Lisbon" in inspected.out
 
     async with dev(tmp_path / "data") as (address, _):
         jar = {cookie.name: cookie.value or "" for cookie in cookies.jar}
